@@ -1,0 +1,1 @@
+//! The Agent-Reach wire protocol, version 1.

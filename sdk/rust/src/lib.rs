@@ -1,0 +1,1 @@
+//! Rust SDK of Agent-Reach.

@@ -1,0 +1,2 @@
+//! The `agent-reach` command.
+fn main() {}
