@@ -1,1 +1,4 @@
 //! The Agent-Reach hub.
+
+pub mod certs;
+pub mod transport;
