@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::slice;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
 use super::conversion::{Attempt, convert, write_decimal};
 use crate::json::msgpack;
 use crate::json::scan::{LONE_SURROGATE, Scanner, unescape};
 use crate::json::{BODY_DEPTH_MAX, Fault, HEADER_DEPTH_MAX};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 
 /// Longest pointer, in bytes, in a fault's message.
 const POINTER_MAX: usize = 256;

@@ -85,6 +85,10 @@ fn keys_inside_keys_are_bounded() {
     let keys = |depth: usize| [vec![0x81; depth], vec![0], vec![0; depth]].concat();
     let text = value_from_msgpack(&keys(KEY_QUOTING_MAX)).unwrap();
     assert_eq!(text, "{\"{\\\"{\\\\\\\"0\\\\\\\":0}\\\":0}\":0}");
+    let mut quotes = vec![0x81; KEY_QUOTING_MAX];
+    quotes.extend(encoded(&"\"\u{1}".repeat(1_000).into()));
+    quotes.extend([0; KEY_QUOTING_MAX]);
+    assert!(value_from_msgpack(&quotes).unwrap().len() <= 16 * quotes.len());
     assert_eq!(value_from_msgpack(&keys(KEY_QUOTING_MAX + 1)), Err(BodyError::KeyTooDeep));
     assert_eq!(value_from_msgpack(&keys(10_000)), Err(BodyError::KeyTooDeep));
 }

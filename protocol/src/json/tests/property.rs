@@ -22,10 +22,10 @@ fn value() -> impl Strategy<Value = Value> {
             .prop_map(|(kind, data)| Value::Ext(kind, data)),
         any::<[u8; 4]>().prop_map(|data| Value::Ext(-1, data.to_vec())),
     ];
-    leaf.prop_recursive(6, 60, 8, |inner| {
+    leaf.prop_recursive(4, 24, 6, |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..20).prop_map(Value::Array),
-            prop::collection::btree_map(any::<String>(), inner, 0..20)
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Array),
+            prop::collection::btree_map(any::<String>(), inner, 0..6)
                 .prop_filter("a conversion is not a map", |map| !map.keys().any(|key| key.starts_with('$')))
                 .prop_map(|map| Value::Map(
                     map.into_iter().map(|(key, value)| (key.into(), value)).collect()
@@ -90,7 +90,10 @@ proptest! {
     }
 
     #[test]
-    fn timestamps_of_every_width_keep_their_instant(seconds in -70_000_000_000_i64..260_000_000_000, nanoseconds in 0_u32..1_000_000_000) {
+    fn timestamps_of_every_width_keep_their_instant(
+        seconds in -70_000_000_000_i64..260_000_000_000,
+        nanoseconds in 0_u32..1_000_000_000,
+    ) {
         let data = [&nanoseconds.to_be_bytes()[..], &seconds.to_be_bytes()].concat();
         let json = value_from_msgpack(&encoded(&Value::Ext(-1, data))).unwrap();
         let shortest = value_to_msgpack(&json).unwrap();
@@ -106,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics_and_output_is_valid(text in prop_oneof![any::<String>(), nearly_json(), nearly_json().prop_map(|text| format!("[1,{{{text}}}]"))]) {
+    fn no_text_panics_and_output_is_valid(text in prop_oneof![any::<String>(), nearly_json()]) {
         if let Ok(msgpack) = value_to_msgpack(&text) {
             prop_assert!(msgpack.len() <= 9 * text.len());
             prop_assert!(value_from_msgpack(&msgpack).is_ok());
