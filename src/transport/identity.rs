@@ -9,17 +9,16 @@
 //! | --- | --- | --- | --- |
 //! | URI SAN | `spiffe://DOMAIN/agent/NAME` | the whole URI | NAME |
 //! | DNS SAN | letters, digits, `-`, `_`, `.` | the name | the name |
-//! | common name | printable ASCII | the name | the name |
+//! | common name | NAME without `:` | the name | the name |
 //!
-//! NAME is 1 to 128 bytes of printable ASCII without space, as an `agent_id` is. In a URI it has no
-//! `/`, `?`, `#` or `%`, and is not `.` or `..`. A common name has no `/` and no `:`, so that it cannot
-//! pass for the identity of a URI (`spiffe://…`) or of a token (`token:…`).
+//! NAME has the grammar of an `agent_id`: 1 to 128 bytes of ASCII letters, digits and `. _ - : @ + ~`. As a
+//! path segment it is not `.` or `..`. A common name has no `/` and no `:`, so that it cannot pass for the
+//! identity of a URI (`spiffe://…`) or of a token (`token:…`).
 
+use agent_reach_protocol::names::is_agent_id;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Longest NAME in bytes.
-pub const MAX_NAME_BYTES: usize = 128;
 /// Longest trust domain of a URI in bytes, as SPIFFE has it.
 pub const MAX_DOMAIN_BYTES: usize = 255;
 
@@ -143,8 +142,8 @@ fn names(cert: &X509Certificate<'_>) -> Result<(String, String), IdentityError> 
         [one] => one.as_str().unwrap_or_default(),
         several => return Err(IdentityError::Several { kind: "common name", count: several.len() }),
     };
-    let form = "NAME (printable ASCII without space, '/' and ':', at most 128)";
-    same(common, is_name(common) && !common.contains(['/', ':']), "common name", form)
+    let form = "NAME (letters, digits, '.', '_', '-', '@', '+', '~', at most 128)";
+    same(common, is_agent_id(common) && !common.contains(':'), "common name", form)
 }
 
 fn single<'a>(found: &[&'a str], kind: &'static str) -> Result<&'a str, IdentityError> {
@@ -171,16 +170,13 @@ fn name_of_uri(uri: &str) -> Option<&str> {
     let domain_good = !domain.is_empty()
         && domain.len() <= MAX_DOMAIN_BYTES
         && domain.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_'));
-    let name_good = is_name(name) && !name.contains(['/', '?', '#', '%']) && name != "." && name != "..";
+    // The grammar has no slash, question mark, hash or percent sign: it leaves one plain segment.
+    let name_good = is_agent_id(name) && name != "." && name != "..";
     (domain_good && name_good).then_some(name)
 }
 
 fn is_host(name: &str) -> bool {
-    is_name(name) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
-}
-
-fn is_name(name: &str) -> bool {
-    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
+    is_agent_id(name) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
 
 #[cfg(test)]

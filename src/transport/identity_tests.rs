@@ -2,6 +2,9 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 
 use super::*;
 
+/// Longest NAME: that of an `agent_id`.
+const MAX_NAME_BYTES: usize = 128;
+
 fn der(sans: Vec<SanType>, common: &[&str]) -> Vec<u8> {
     let mut params = CertificateParams::default();
     params.subject_alt_names = sans;
