@@ -8,5 +8,5 @@ mod read;
 mod write;
 
 pub(crate) use read::{Cursor, Head};
-pub use read::{Entries, Raw, ReadError, Value, read_one, read_value};
+pub use read::{Entries, Entry, Raw, ReadError, Value, read_one, read_value};
 pub use write::Writer;

@@ -30,6 +30,21 @@ pub enum ReadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw<'a>(pub &'a [u8]);
 
+impl Raw<'_> {
+    /// Whether every string inside is UTF-8.
+    pub(crate) fn is_text_valid(self) -> bool {
+        let mut cursor = Cursor::new(self.0);
+        while !cursor.rest.is_empty() {
+            match cursor.scalar() {
+                Ok((Head::Str(_), bytes)) if std::str::from_utf8(bytes).is_err() => return false,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
 /// One value of a header. Containers stay encoded: they are read only by who knows them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
@@ -117,6 +132,40 @@ pub(crate) enum Head {
     Ext(usize),
 }
 
+impl Head {
+    /// What kind of value this begins, in words for an error message.
+    pub(crate) const fn kind(self) -> &'static str {
+        match self {
+            Self::Nil => "nil",
+            Self::Bool(_) => "a boolean",
+            Self::UInt(_) => "an integer",
+            Self::Int(_) => "a negative integer",
+            Self::Float(_) => "a float",
+            Self::Str(_) => "a string",
+            Self::Bin(_) => "bytes",
+            Self::Array(_) => "an array",
+            Self::Map(_) => "a map",
+            Self::Ext(_) => "an extension",
+        }
+    }
+
+    /// How many values stand inside, as the head promises.
+    const fn children(self) -> u64 {
+        match self {
+            Self::Array(n) => n as u64,
+            Self::Map(n) => 2 * n as u64,
+            Self::Nil
+            | Self::Bool(_)
+            | Self::UInt(_)
+            | Self::Int(_)
+            | Self::Float(_)
+            | Self::Str(_)
+            | Self::Bin(_)
+            | Self::Ext(_) => 0,
+        }
+    }
+}
+
 /// A position in borrowed bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
@@ -132,7 +181,7 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
-    fn take(&mut self, n: usize) -> Result<&'a [u8], ReadError> {
+    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], ReadError> {
         let (taken, rest) = self.rest.split_at_checked(n).ok_or(ReadError::Truncated)?;
         self.rest = rest;
         Ok(taken)
@@ -195,6 +244,37 @@ impl<'a> Cursor<'a> {
             0xdf => Head::Map(self.len32()?),
             0xe0..=0xff => Head::Int(i64::from(i8::from_be_bytes([first]))),
         })
+    }
+
+    /// Reads the next head with the bytes that belong to it alone; the values of a container come after.
+    fn scalar(&mut self) -> Result<(Head, &'a [u8]), ReadError> {
+        let head = self.head()?;
+        let bytes = match head {
+            Head::Str(n) | Head::Bin(n) => self.take(n)?,
+            Head::Ext(n) => {
+                self.take(1)?;
+                self.take(n)?
+            }
+            Head::Nil
+            | Head::Bool(_)
+            | Head::UInt(_)
+            | Head::Int(_)
+            | Head::Float(_)
+            | Head::Array(_)
+            | Head::Map(_) => &[],
+        };
+        Ok((head, bytes))
+    }
+
+    /// Passes over the next value, whatever it holds and however deep it is: without recursion.
+    pub(crate) fn skip(&mut self) -> Result<(), ReadError> {
+        let mut left = 1_u64;
+        while left > 0 {
+            let (head, _) = self.scalar()?;
+            // Each value has at least a byte, so the sum of all promises stays far below 2^64.
+            left = (left - 1).saturating_add(head.children());
+        }
+        Ok(())
     }
 
     /// Reads the next value and its bytes, checking everything inside it. `depth` is how many more levels

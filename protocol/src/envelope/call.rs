@@ -65,11 +65,14 @@ pub enum Select {
 
 impl FieldValue<'_> for Select {
     fn read(value: Value<'_>, _: Raw<'_>) -> Result<Self, FieldError> {
-        match value {
-            Value::Str("one") => Ok(Self::One),
-            Value::Str("all") => Ok(Self::All),
-            Value::UInt(n @ 1..) => Ok(Self::Count(n)),
-            _ => Err(FieldError::new("", "must be \"one\", \"all\" or an integer from 1")),
+        if let Value::UInt(n @ 1..) = value {
+            Ok(Self::Count(n))
+        } else if value == Value::Str("one") {
+            Ok(Self::One)
+        } else if value == Value::Str("all") {
+            Ok(Self::All)
+        } else {
+            Err(FieldError::new("", "must be \"one\", \"all\" or an integer from 1"))
         }
     }
 
@@ -96,7 +99,7 @@ map_type! {
         /// Semver requirement on the capability.
         version: Option<&'a str> = "version", 1..=WORD_BYTES_MAX;
         /// Exactly these agents.
-        agents: Option<Vec<&'a str>> = "agents", 1..=LIST_MAX;
+        agents: Option<Vec<&'a str>> = "agents", 1..=LIST_MAX, each 1..=ID_BYTES_MAX;
         /// How many of the matching agents.
         select: Option<Select> = "select";
         /// Final choice among candidates.
@@ -242,13 +245,13 @@ map_type! {
     /// One try of a call.
     Attempt {
         /// Who was tried.
-        target: &'a str = "target";
+        target: &'a str = "target", 1..=ID_BYTES_MAX;
         /// `completed` or an error code.
-        outcome: &'a str = "outcome";
+        outcome: &'a str = "outcome", 1..=WORD_BYTES_MAX;
         /// How long it took, in milliseconds.
         ms: u64 = "ms";
         /// Why this agent, or why it failed.
-        reason: &'a str = "reason";
+        reason: &'a str = "reason", 0..=TEXT_BYTES_MAX;
     }
 }
 
@@ -258,7 +261,7 @@ map_type! {
         /// One of [`crate::ErrorCode`]; kept as a word, since a later peer may know more.
         code: &'a str = "code", 1..=WORD_BYTES_MAX;
         /// For people.
-        message: &'a str = "message";
+        message: &'a str = "message", 0..=TEXT_BYTES_MAX;
         /// Whether another try can help.
         retryable: bool = "retryable";
         /// For programs.

@@ -30,6 +30,9 @@ impl FieldError {
     }
 }
 
+/// Such a string would pass through the hub and fail the decoder of whoever gets it.
+const NOT_UTF8_INSIDE: &str = "holds a string that is not UTF-8";
+
 fn expected(what: &str, value: &Value<'_>) -> FieldError {
     FieldError::new("", format!("must be {what}, not {}", value.kind()))
 }
@@ -59,14 +62,16 @@ pub trait FieldValue<'a>: Sized {
     fn length(&self) -> usize {
         0
     }
+
+    /// Of a list with items: the lengths of its shortest and of its longest item.
+    fn item_lengths(&self) -> Option<(usize, usize)> {
+        None
+    }
 }
 
 impl FieldValue<'_> for u64 {
     fn read(value: Value<'_>, _: Raw<'_>) -> Result<Self, FieldError> {
-        match value {
-            Value::UInt(n) => Ok(n),
-            ref other => Err(expected("an unsigned integer", other)),
-        }
+        if let Value::UInt(n) = value { Ok(n) } else { Err(expected("an unsigned integer", &value)) }
     }
 
     fn write(&self, out: &mut Writer) {
@@ -76,14 +81,16 @@ impl FieldValue<'_> for u64 {
 
 impl FieldValue<'_> for f64 {
     fn read(value: Value<'_>, _: Raw<'_>) -> Result<Self, FieldError> {
-        match value {
-            Value::Float(x) if x.is_finite() => Ok(x),
-            // An exact small integer is a number too: a whole `cpu: 1` is how many encoders write 1.0.
-            Value::UInt(n) => {
-                u32::try_from(n).map(Self::from).map_err(|_| expected("a small number", &value))
-            }
-            ref other => Err(expected("a finite number", other)),
+        if let Value::Float(x) = value
+            && x.is_finite()
+        {
+            return Ok(x);
         }
+        // An exact small integer is a number too: a whole `cpu: 1` is how many encoders write 1.0.
+        if let Value::UInt(n) = value {
+            return u32::try_from(n).map(Self::from).map_err(|_| expected("a small number", &value));
+        }
+        Err(expected("a finite number", &value))
     }
 
     fn write(&self, out: &mut Writer) {
@@ -93,10 +100,7 @@ impl FieldValue<'_> for f64 {
 
 impl FieldValue<'_> for bool {
     fn read(value: Value<'_>, _: Raw<'_>) -> Result<Self, FieldError> {
-        match value {
-            Value::Bool(b) => Ok(b),
-            ref other => Err(expected("a boolean", other)),
-        }
+        if let Value::Bool(b) = value { Ok(b) } else { Err(expected("a boolean", &value)) }
     }
 
     fn absent() -> Option<Self> {
@@ -114,10 +118,7 @@ impl FieldValue<'_> for bool {
 
 impl<'a> FieldValue<'a> for &'a str {
     fn read(value: Value<'a>, _: Raw<'a>) -> Result<Self, FieldError> {
-        match value {
-            Value::Str(text) => Ok(text),
-            ref other => Err(expected("a string", other)),
-        }
+        if let Value::Str(text) = value { Ok(text) } else { Err(expected("a string", &value)) }
     }
 
     fn write(&self, out: &mut Writer) {
@@ -131,8 +132,8 @@ impl<'a> FieldValue<'a> for &'a str {
 
 /// Any value, kept as its bytes: a schema, `details`.
 impl<'a> FieldValue<'a> for Raw<'a> {
-    fn read(_: Value<'a>, raw: Raw<'a>) -> Result<Self, FieldError> {
-        Ok(raw)
+    fn read(_: Value<'a>, raw: Self) -> Result<Self, FieldError> {
+        if raw.is_text_valid() { Ok(raw) } else { Err(FieldError::new("", NOT_UTF8_INSIDE)) }
     }
 
     fn write(&self, out: &mut Writer) {
@@ -167,6 +168,10 @@ impl<'a, T: FieldValue<'a>> FieldValue<'a> for Option<T> {
     fn length(&self) -> usize {
         self.as_ref().map_or(0, T::length)
     }
+
+    fn item_lengths(&self) -> Option<(usize, usize)> {
+        self.as_ref().and_then(T::item_lengths)
+    }
 }
 
 /// A list; the bytes of each item are read by the item's own type. An empty list is not written.
@@ -179,10 +184,8 @@ impl<'a, T: FieldValue<'a>> FieldValue<'a> for Vec<T> {
                 return Err(FieldError::new("", format!("has more than {LIST_MAX} items")));
             }
             // Only maps and scalars stand in lists of headers; both carry their own bytes.
-            let raw = match item {
-                Value::Map(raw) | Value::Array(raw) | Value::Ext(raw) => raw,
-                _ => Raw(&[]),
-            };
+            let raw =
+                if let Value::Map(raw) | Value::Array(raw) | Value::Ext(raw) = item { raw } else { Raw(&[]) };
             list.push(T::read(item, raw)?);
         }
         Ok(list)
@@ -205,6 +208,11 @@ impl<'a, T: FieldValue<'a>> FieldValue<'a> for Vec<T> {
 
     fn length(&self) -> usize {
         self.len()
+    }
+
+    fn item_lengths(&self) -> Option<(usize, usize)> {
+        let lengths = || self.iter().map(T::length);
+        lengths().min().zip(lengths().max())
     }
 }
 
@@ -298,6 +306,9 @@ impl<'a> Private<'a> {
         let mut bytes = 0;
         for (key, _, raw) in entries {
             if key.starts_with("x-") {
+                if !raw.is_text_valid() {
+                    return Err(FieldError::new(key, NOT_UTF8_INSIDE));
+                }
                 bytes += key.len() + raw.0.len();
                 picked.push((*key, *raw));
             }
@@ -366,12 +377,14 @@ macro_rules! words {
 
 /// Makes a struct that is a map on the wire: each field with its key, and the lengths it may have.
 ///
-/// `private` at the end adds a field of that name for the `x-` keys.
+/// `private` at the end adds a field of that name for the `x-` keys; `check` names a function that looks at
+/// the whole.
 macro_rules! map_type {
     (
         $(#[$meta:meta])* $name:ident {
-            $($(#[$doc:meta])* $field:ident : $ty:ty = $key:literal $(, $lo:literal ..= $hi:expr)?);* $(;)?
-        } $(private $private:ident)?
+            $($(#[$doc:meta])* $field:ident : $ty:ty = $key:literal
+                $(, $lo:literal ..= $hi:expr $(, each $item_lo:literal ..= $item_hi:expr)?)?);* $(;)?
+        } $(private $private:ident)? $(check $check:path)?
     ) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq)]
@@ -393,19 +406,22 @@ macro_rules! map_type {
                         $($key => {
                             let read = <$ty as $crate::envelope::FieldValue<'a>>::read(*value, *raw)
                                 .map_err(|e| $crate::envelope::field::at(e, $key))?;
-                            $($crate::envelope::field::within(&read, $key, $lo, $hi)?;)?
+                            $($crate::envelope::field::within(&read, $key, $lo, $hi)?;
+                            $($crate::envelope::field::items_within(&read, $key, $item_lo, $item_hi)?;)?)?
                             $field = Some(read);
                         })*
                         _ => {}
                     }
                 }
-                Ok(Self {
+                let read = Self {
                     $($field: match $field {
                         Some(read) => read,
                         None => $crate::envelope::field::or_absent($key)?,
                     },)*
                     $($private: $crate::envelope::Private::pick(entries)?,)?
-                })
+                };
+                $($check(&read)?;)?
+                Ok(read)
             }
         }
 
@@ -461,4 +477,20 @@ pub(crate) fn within<'a, T: FieldValue<'a>>(
         return Ok(());
     }
     Err(FieldError::new(key, format!("has length {length}; {least} to {most} are allowed")))
+}
+
+/// Checks the length of each item of a list.
+pub(crate) fn items_within<'a, T: FieldValue<'a>>(
+    value: &T,
+    key: &str,
+    least: usize,
+    most: usize,
+) -> Result<(), FieldError> {
+    match value.item_lengths() {
+        Some((shortest, longest)) if shortest < least || longest > most => Err(FieldError::new(
+            key,
+            format!("has an item of length {shortest} or {longest}; {least} to {most} are allowed"),
+        )),
+        Some(_) | None => Ok(()),
+    }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::call::{Accept, Call, CallResult, Cancel, Chunk, Credit, Dispatch, Receipt};
 use super::field::{FieldError, FieldValue};
 use super::session::{ErrorReply, Goodbye, Hello, Update, Welcome};
-use crate::codec::{Cursor, Entries, ReadError, Value, Writer};
+use crate::codec::{Cursor, Entries, Head, ReadError, Value, Writer};
 use crate::limits::HEADER_DEPTH_MAX;
 
 macro_rules! kinds {
@@ -98,10 +98,6 @@ pub fn encode<'a, H: Header<'a>>(header: &H, body: Option<&[u8]>) -> Bytes {
 /// What an agent sends.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the header of its kind")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lives on the stack between decoding and handling, never stored"
-)]
 pub enum ToHub<'a> {
     Hello(Hello<'a>),
     Update(Update<'a>),
@@ -136,10 +132,6 @@ impl ToHub<'_> {
 /// What the hub sends.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the header of its kind")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lives on the stack between decoding and handling, never stored"
-)]
 pub enum ToAgent<'a> {
     Welcome(Welcome<'a>),
     Goodbye(Goodbye<'a>),
@@ -225,11 +217,9 @@ fn untrusted(reason: impl Into<String>) -> DecodeError {
 }
 
 fn split(message: &Bytes) -> Result<(Parts<'_>, Result<(), FieldError>), DecodeError> {
-    use crate::codec::Head;
     let mut cursor = Cursor::new(message);
-    let parts = match cursor.head()? {
-        Head::Array(n @ (2 | 3)) => n,
-        _ => return Err(untrusted("an envelope is an array of two or three: [kind, header, body]")),
+    let Head::Array(parts @ (2 | 3)) = cursor.head()? else {
+        return Err(untrusted("an envelope is an array of two or three: [kind, header, body]"));
     };
     let Head::UInt(kind) = cursor.head()? else {
         return Err(untrusted("the kind of an envelope is an unsigned integer"));
@@ -238,26 +228,34 @@ fn split(message: &Bytes) -> Result<(Parts<'_>, Result<(), FieldError>), DecodeE
         return Err(untrusted("the header of an envelope is a map"));
     }
     let header = cursor.map_entries(HEADER_DEPTH_MAX)?;
-    let (body, body_type) = if parts == 2 { (Value::Nil, Ok(())) } else { read_body(&mut cursor)? };
+    let (body, body_type) = if parts == 2 { (None, Ok(())) } else { read_body(&mut cursor)? };
     if !cursor.rest().is_empty() {
         return Err(untrusted("bytes follow the envelope"));
     }
-    let body = match body {
-        Value::Bin(bytes) => Some(message.slice_ref(bytes)),
-        _ => None,
-    };
+    let body = body.map(|bytes| message.slice_ref(bytes));
     Ok((Parts { kind, header, body }, body_type))
 }
 
+/// What the third element is: its bytes, or none; and whether it may stand there.
+type Body<'a> = (Option<&'a [u8]>, Result<(), FieldError>);
+
 /// Reads the third element. A body of another type than bin or nil is well-formed MessagePack, so it fails
 /// its envelope and not the connection; it still has to be skipped whole to know where the message ends.
-fn read_body<'a>(cursor: &mut Cursor<'a>) -> Result<(Value<'a>, Result<(), FieldError>), DecodeError> {
-    let (value, _) = cursor.value(HEADER_DEPTH_MAX)?;
-    let checked = match value {
-        Value::Nil | Value::Bin(_) => Ok(()),
-        ref other => Err(FieldError::new("body", format!("must be bytes or nil, not {}", other.kind()))),
+/// The rules of a header (depth, keys) do not hold inside it.
+fn read_body<'a>(cursor: &mut Cursor<'a>) -> Result<Body<'a>, DecodeError> {
+    let start = *cursor;
+    let head = cursor.head()?;
+    if let Head::Bin(length) = head {
+        return Ok((Some(cursor.take(length)?), Ok(())));
+    }
+    *cursor = start;
+    cursor.skip()?;
+    let checked = if matches!(head, Head::Nil) {
+        Ok(())
+    } else {
+        Err(FieldError::new("body", format!("must be bytes or nil, not {}", head.kind())))
     };
-    Ok((value, checked))
+    Ok((None, checked))
 }
 
 /// Reads a message that an agent sent. `fault` is what the JSON edge found wrong with it, if anything.

@@ -1,6 +1,6 @@
 //! Headers of the session: HELLO, WELCOME, UPDATE, GOODBYE, ERROR.
 
-use super::field::{Labels, Levels, map_type, words};
+use super::field::{FieldError, Labels, Levels, map_type, words};
 use crate::codec::Raw;
 use crate::limits::{
     ALIASES_MAX, CAPABILITIES_MAX, ID_BYTES_MAX, LIST_MAX, SCHEMA_BYTES_MAX, TEXT_BYTES_MAX, WORD_BYTES_MAX,
@@ -59,7 +59,20 @@ map_type! {
         health: Option<u64> = "health";
         /// Fill of single capabilities, 0 to 1.
         levels: Levels<'a> = "levels";
+    } check check_load
+}
+
+/// The ranges that say what a load is: outside of them a number has another unit, and must not weigh.
+fn check_load(load: &Load<'_>) -> Result<(), FieldError> {
+    for (key, share) in [("cpu", load.cpu), ("memory", load.memory)] {
+        if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            return Err(FieldError::new(key, "must be between 0 and 1"));
+        }
     }
+    if load.health.is_some_and(|health| health > 100) {
+        return Err(FieldError::new("health", "must be between 0 and 100"));
+    }
+    Ok(())
 }
 
 map_type! {
@@ -78,7 +91,7 @@ map_type! {
         /// Name and version of the SDK, for people.
         sdk: Option<&'a str> = "sdk", 0..=WORD_BYTES_MAX;
         /// Extensions of version 1 that the agent knows.
-        features: Vec<&'a str> = "features", 0..=LIST_MAX;
+        features: Vec<&'a str> = "features", 0..=LIST_MAX, each 1..=WORD_BYTES_MAX;
         /// What it can do.
         capabilities: Vec<Capability<'a>> = "capabilities", 0..=CAPABILITIES_MAX;
         /// Labels of the agent.
@@ -112,7 +125,7 @@ map_type! {
         /// Name and version of the hub.
         hub: &'a str = "hub";
         /// Extensions of version 1 that the hub knows.
-        features: Vec<&'a str> = "features";
+        features: Vec<&'a str> = "features", 0..=LIST_MAX, each 1..=WORD_BYTES_MAX;
         /// Longest silence an agent allows itself, in milliseconds.
         keepalive_ms: u64 = "keepalive_ms";
         /// Silence after which the hub routes nothing new to the agent, in milliseconds.
@@ -166,10 +179,10 @@ map_type! {
         /// Its id, if it had a usable one.
         id: Option<u64> = "id";
         /// One of [`crate::ErrorCode`].
-        code: &'a str = "code";
+        code: &'a str = "code", 1..=WORD_BYTES_MAX;
         /// For people.
-        message: &'a str = "message";
+        message: &'a str = "message", 0..=TEXT_BYTES_MAX;
         /// For programs: `{field}`.
-        details: Option<Raw<'a>> = "details";
+        details: Option<Raw<'a>> = "details", 0..=SCHEMA_BYTES_MAX;
     }
 }
