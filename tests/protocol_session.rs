@@ -76,7 +76,10 @@ async fn a_refused_name_is_left_out_with_a_warning_and_the_others_register() {
     let warnings = strings(provider.welcome().await.get("warnings"));
     assert_eq!(warnings.len(), refused.len() + 2, "{warnings:?}");
     for name in refused {
-        assert!(warnings.iter().any(|warning| warning.contains(name)), "no warning names {name:?}: {warnings:?}");
+        assert!(
+            warnings.iter().any(|warning| warning.contains(name)),
+            "no warning names {name:?}: {warnings:?}"
+        );
     }
     let mut caller = hub.agent("caller", &[]).await;
     for good in ["good.one", "good.two"] {
@@ -103,7 +106,8 @@ async fn a_name_that_policy_does_not_grant_is_left_out_with_a_warning() {
 
 #[tokio::test]
 async fn what_policy_does_not_grant_may_not_be_called() {
-    let policy = "version = 1\n[[rules]]\nidentity = \"*\"\nprovide = [\"*\"]\ncall = [\"open.*\", \"exact\"]\n";
+    let policy =
+        "version = 1\n[[rules]]\nidentity = \"*\"\nprovide = [\"*\"]\ncall = [\"open.*\", \"exact\"]\n";
     let hub = Hub::serve(policy, "");
     let mut provider = hub.agent("provider", &["open", "open.door", "exact", "exact.more"]).await;
     let mut caller = hub.agent("caller", &[]).await;

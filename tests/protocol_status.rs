@@ -77,7 +77,8 @@ async fn degraded_keeps_the_agent_routable() {
 async fn health_below_sixty_takes_the_agent_out() {
     let (_hub, mut provider, mut caller) = world().await;
     for (health, routable) in [(59, false), (60, true), (0, false), (100, true)] {
-        update(&mut provider, map! {"load" => map! {"in_flight" => 0, "queued" => 0, "health" => health}}).await;
+        update(&mut provider, map! {"load" => map! {"in_flight" => 0, "queued" => 0, "health" => health}})
+            .await;
         if routable {
             canary(&mut caller, &mut provider, "x").await;
         } else {
@@ -106,7 +107,8 @@ async fn a_full_level_of_one_capability_weighs_in_routing() {
     let hub = Hub::dev();
     let mut full = hub.agent("full", &["x"]).await;
     let mut empty = hub.agent("empty", &["x"]).await;
-    let load = |level: f64| map! {"load" => map! {"in_flight" => 0, "queued" => 0, "levels" => map! {"x" => level}}};
+    let load =
+        |level: f64| map! {"load" => map! {"in_flight" => 0, "queued" => 0, "levels" => map! {"x" => level}}};
     update(&mut full, load(1.0)).await;
     update(&mut empty, load(0.0)).await;
     let mut caller = hub.agent("caller", &[]).await;
@@ -157,13 +159,7 @@ async fn a_silent_agent_is_closed_as_gone_and_its_open_calls_are_settled() {
     let lost = caller.failed(id, "agent_lost").await;
     assert!(!lost.retryable(), "{lost:?}");
     provider.expect_ping().await;
-    let goodbye = loop {
-        match provider.next("GOODBYE gone").await {
-            raw::Incoming::Ping(_) => {}
-            raw::Incoming::Envelope(goodbye) => break goodbye,
-            other => panic!("{other:?}"),
-        }
-    };
+    let goodbye = provider.envelope("GOODBYE gone").await;
     assert_eq!((goodbye.kind, goodbye.text("code")), (raw::kind::GOODBYE, "gone"));
     let close = provider.expect_close().await;
     assert!(close.is_some_and(|code| RECONNECT.contains(&code)), "{close:?}");

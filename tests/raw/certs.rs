@@ -45,7 +45,7 @@ impl Identity {
 
     /// The identity as policy names it: the SPIFFE URI in the certificate.
     pub(crate) fn name(&self) -> String {
-        let bytes: &[u8] = &self.chain.first().expect("a leaf");
+        let bytes: &[u8] = self.chain.first().expect("a leaf");
         let start = bytes.windows(9).position(|part| part == b"spiffe://").expect("a SPIFFE URI");
         let length = usize::from(bytes[start - 1]);
         String::from_utf8(bytes[start..start + length].to_vec()).expect("ASCII")

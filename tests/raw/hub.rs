@@ -1,11 +1,12 @@
 //! The hub as a child process: started on free ports, stopped when the test lets go of it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use rmpv::Value;
@@ -30,6 +31,7 @@ pub(crate) struct Hub {
     dir: TempDir,
     /// Hears when stdout is closed, which is when the process ends.
     ended: mpsc::Receiver<()>,
+    identities: Mutex<BTreeMap<String, Identity>>,
     pub(crate) ready: serde_json::Value,
     pub(crate) agents: SocketAddr,
 }
@@ -84,7 +86,7 @@ impl Hub {
         let ready: serde_json::Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("ready line {line:?}: {error}"));
         let agents = address(&ready, "agents");
-        Self { child, dir, ended, ready, agents }
+        Self { child, dir, ended, identities: Mutex::default(), ready, agents }
     }
 
     /// The directory with `ca.pem` and the rest.
@@ -107,9 +109,11 @@ impl Hub {
         address(&self.ready, "metrics")
     }
 
-    /// A certificate for `name` from this hub's CA.
+    /// A certificate for `name` from this hub's CA, issued when it is first asked for.
     pub(crate) fn identity(&self, name: &str) -> Identity {
-        Identity::issue(name, self.dir())
+        let mut identities = self.identities.lock().expect("no test fails while it issues");
+        let issued = identities.entry(name.to_owned()).or_insert_with(|| Identity::issue(name, self.dir()));
+        issued.copy()
     }
 
     /// A connection of `name` before its HELLO, on the MessagePack subprotocol.
