@@ -1,1 +1,39 @@
-//! The Agent-Reach decision core.
+//! The Agent-Reach decision core: a pure state machine from inputs to effects.
+//!
+//! [`Hub::handle`] takes one [`Input`] at one moment and decides everything the hub promises: who is an agent,
+//! who gets a call, what becomes of it when somebody goes away, and how each call ends exactly once. It has
+//! no clock, no socket, no lock and no randomness of its own, so every promise can be tested without a sleep
+//! and simulated with thousands of seeds (`tests/simulation.rs`).
+//!
+//! The shell calls `handle` for everything that happens, takes what is to be written with
+//! [`Hub::take_outbound`], carries out the [`Effects`], and comes back with [`Input::Tick`] when
+//! [`Hub::next_timeout`] is due.
+
+mod authz;
+mod calls;
+mod effects;
+mod events;
+mod hub;
+mod idempotency;
+mod input;
+mod meta;
+mod outbound;
+mod registry;
+mod rng;
+mod routing;
+mod session;
+mod settings;
+mod stats;
+mod time;
+mod traces;
+mod views;
+
+pub use authz::{Policy, Rule};
+pub use effects::{DedupeOutcome, Effects, Fact, Liveness, Outcome};
+pub use hub::Hub;
+pub use input::{ConnectionId, Input, Peer};
+pub use meta::HUB_CAPABILITIES;
+pub use outbound::{Batch, Outgoing};
+pub use settings::Settings;
+pub use stats::{Counters, Gauges};
+pub use time::Now;

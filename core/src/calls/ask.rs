@@ -1,0 +1,406 @@
+//! A CALL comes from a caller: may it, is it known already, who gets it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use agent_reach_protocol::{
+    Call as Asking, CallMode, ErrorCode, Kind, Policy, Priority, Select, Summary, limits, names,
+};
+use bytes::Bytes;
+
+use super::{Call, Failure, Listener, Refusal};
+use crate::authz;
+use crate::effects::{DedupeOutcome, Fact};
+use crate::hub::{Complaint, Hub, Turn};
+use crate::idempotency::{Ends, Fingerprint, Known};
+use crate::registry::Asked;
+use crate::routing::{Choice, Note, Routed, Wanted, route};
+use crate::traces::{Step, Trace};
+
+impl Hub {
+    pub(crate) fn on_call(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        message: &Bytes,
+        body: Option<Bytes>,
+    ) {
+        if self.is_open(key, asking.id) {
+            let Some(id) = self.registry.agents.get(key).and_then(|agent| agent.session) else { return };
+            let complaint = Complaint {
+                kind: Kind::Call.number(),
+                id: Some(asking.id),
+                code: ErrorCode::InvalidRequest,
+                message: "a call with this id is still open",
+                field: Some("id"),
+            };
+            return self.complain(turn, id, &complaint);
+        }
+        if let Err(refusal) = self.ask(turn, key, asking, message, body) {
+            self.refuse_asking(turn, key, asking, &refusal);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        message: &Bytes,
+        body: Option<Bytes>,
+    ) -> Result<(), Refusal> {
+        let asked = names::fold(asking.capability);
+        names::check(&asked).map_err(|e| {
+            Refusal::invalid("capability", &format!("capability {:?} {e}", asking.capability))
+        })?;
+        let resolved: Cow<'_, str> = match self.policy.aliases.contains_key(&*asked) {
+            true => Cow::Owned(self.policy.resolve(&asked).to_owned()),
+            false => asked.clone(),
+        };
+        self.authorize(key, &asked, &resolved)?;
+        not_there_yet(asking)?;
+        if names::is_reserved(&resolved) {
+            return self.ask_hub(turn, key, asking, &resolved, body.as_deref());
+        }
+        let fingerprint = Fingerprint::of(&asked, body.as_deref());
+        if let Some(request_id) = asking.request_id
+            && self.is_known(turn, key, asking, request_id, fingerprint)?
+        {
+            return Ok(());
+        }
+        self.make_room(key, message.len())?;
+        let version =
+            asking.version.map(semver::VersionReq::parse).transpose().map_err(|e| {
+                Refusal::invalid("version", &format!("version is not a semver requirement: {e}"))
+            })?;
+        let wanted = wanted(asking, &resolved, version.as_ref());
+        let (chosen, note) = match route(&mut self.registry, &wanted, &mut self.rng) {
+            Routed::To(chosen, note) => (chosen, note),
+            // Several agents by name: each that cannot has its own RESULT.
+            Routed::Nobody(code, note)
+                if code != ErrorCode::NoCapability && is_fan_out(asking) && wanted.agents.is_some() =>
+            {
+                (smallvec::SmallVec::new(), note)
+            }
+            Routed::Nobody(code, note) => {
+                let failure = match asking.agents.as_deref() {
+                    Some([only]) if code != ErrorCode::NoCapability => self.why_not(only, &resolved),
+                    _ => nobody(code, &resolved),
+                };
+                return Err(Refusal { failure, note: Some(note) });
+            }
+        };
+        let call = self.open_call(turn, key, asking, &asked, message, body, fingerprint, note);
+        self.give_all(turn, call, asking, &resolved, &chosen);
+        Ok(())
+    }
+
+    /// Rights are checked on the name asked for and on the name it resolves to.
+    fn authorize(&self, key: usize, asked: &str, resolved: &str) -> Result<(), Refusal> {
+        let Some(agent) = self.registry.agents.get(key) else {
+            return Err(Refusal::new(ErrorCode::Internal, "the caller is not registered"));
+        };
+        for name in [asked, resolved] {
+            if !authz::covers(&agent.grant.call, name) {
+                let message = format!("{} is not granted to call {name}", agent.id);
+                return Err(Refusal::new(ErrorCode::Unauthorized, message));
+            }
+            if agent.declared.as_deref().is_some_and(|declared| !authz::covers(declared, name)) {
+                let message =
+                    format!("{} did not declare in HELLO calls that it means to call {name}", agent.id);
+                return Err(Refusal::new(ErrorCode::Unauthorized, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a request id that is known. `true`: this CALL is dealt with.
+    fn is_known(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        request_id: &str,
+        fingerprint: Fingerprint,
+    ) -> Result<bool, Refusal> {
+        let Some(agent) = self.registry.agents.get(key) else { return Ok(false) };
+        match self.memory.look_up(turn.now, &agent.identity, request_id, fingerprint) {
+            Known::No => Ok(false),
+            Known::Conflict => {
+                turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Conflict));
+                let message = format!("request_id {request_id:?} was used for another capability or body");
+                Err(Refusal::new(ErrorCode::IdempotencyConflict, message))
+            }
+            Known::Open(call) => {
+                turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Joined));
+                self.join(turn, key, asking, call);
+                Ok(true)
+            }
+            Known::Ended(ends) => {
+                turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Replayed));
+                self.replay(turn, key, asking.id, &ends, true);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Bounds of one connection and of all open calls together.
+    pub(crate) fn make_room(&self, key: usize, bytes: usize) -> Result<(), Refusal> {
+        if self.draining.is_some() {
+            return Err(Refusal::new(ErrorCode::ShuttingDown, "the hub is draining"));
+        }
+        let open = self.registry.agents.get(key).map_or(0, |agent| agent.asked.len());
+        if open >= self.settings.max_in_flight {
+            let message = format!("{open} calls are open on this connection, which is the limit");
+            return Err(Failure::overloaded(&message).into());
+        }
+        if self.open_bytes + bytes > self.settings.open_bytes {
+            return Err(Failure::overloaded("the open calls of all agents together fill their bound").into());
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one CALL, read once, that make one Call")]
+    fn open_call(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        asked: &str,
+        message: &Bytes,
+        body: Option<Bytes>,
+        fingerprint: Fingerprint,
+        note: Note,
+    ) -> usize {
+        let number = self.number();
+        let made;
+        let request_id = match asking.request_id {
+            Some(request_id) => request_id,
+            None => {
+                made = self.made_request_id(number);
+                &made
+            }
+        };
+        let (caller, identity) = match self.registry.agents.get(key) {
+            Some(agent) => (Arc::clone(&agent.id), Arc::clone(&agent.identity)),
+            None => ("".into(), "".into()),
+        };
+        let capability = self.registry.names.intern(asked);
+        let mut trace = Trace {
+            number,
+            request_id: request_id.into(),
+            caller: Arc::clone(&caller),
+            capability: Arc::clone(&capability),
+            started: turn.now,
+            steps: Vec::with_capacity(5),
+        };
+        trace.step(turn.now, Step::Routed(note));
+        let entry = self.calls.vacant_entry();
+        let index = entry.key();
+        let budget_ms = asking.budget_ms.unwrap_or(self.settings.budget_ms);
+        entry.insert(Call {
+            number,
+            listeners: smallvec::smallvec![Listener { agent: key, id: asking.id }],
+            detached_from: None,
+            caller,
+            request_id: request_id.into(),
+            entry: self.memory.open(&identity, request_id, fingerprint, index),
+            keep_ms: asking.keep_ms.unwrap_or(limits::KEEP_MS_DEFAULT).min(self.settings.dedupe_ttl_ms),
+            capability,
+            mode: asking.mode.unwrap_or(CallMode::Call),
+            stream: asking.stream,
+            fan_out: is_fan_out(asking),
+            directed: asking.agents.is_some(),
+            priority: asking.priority.unwrap_or(Priority::Normal),
+            policy: asking.policy.unwrap_or(Policy::LeastLoaded),
+            started: turn.now,
+            accepted_at: None,
+            budget_at: turn.now.plus_ms(budget_ms),
+            accept_timeout_ms: asking.accept_timeout_ms.unwrap_or(self.settings.accept_timeout_ms),
+            timeout_ms: asking.timeout_ms,
+            message: message.clone(),
+            body,
+            legs: smallvec::SmallVec::new(),
+            open: 0,
+            attempts: smallvec::SmallVec::new(),
+            summary: Summary::default(),
+            note,
+            trace,
+            ends: Ends::new(),
+            cancelling: false,
+        });
+        self.open_bytes += message.len();
+        if let Some(agent) = self.registry.agents.get_mut(key) {
+            agent.asked.insert(asking.id, Asked::Call(index));
+        }
+        self.announce_call(turn, index, "call.started");
+        index
+    }
+
+    /// Gives the call to everyone chosen, and lets the named ones that cannot take it fail.
+    fn give_all(
+        &mut self,
+        turn: &mut Turn<'_>,
+        call: usize,
+        asking: &Asking<'_>,
+        name: &str,
+        chosen: &[Choice],
+    ) {
+        let mut missing: Vec<&str> = Vec::new();
+        if is_fan_out(asking) && !matches!(asking.select, Some(Select::Count(_))) {
+            for agent_id in asking.agents.iter().flatten() {
+                let taken = chosen.iter().any(|choice| {
+                    self.registry.agents.get(choice.agent).is_some_and(|agent| &*agent.id == *agent_id)
+                });
+                if !taken && !missing.contains(agent_id) {
+                    missing.push(agent_id);
+                }
+            }
+        }
+        if let Some(call) = self.calls.get_mut(call) {
+            call.open = (chosen.len() + missing.len()) as u64;
+            call.summary.targets = call.open;
+        }
+        let number = self.calls.get(call).map(|call| call.number);
+        for choice in chosen {
+            self.give(turn, call, asking, *choice);
+        }
+        for agent_id in missing {
+            // The last part that ends takes the call with it, and its index may be another call's then.
+            if self.calls.get(call).map(|call| call.number) != number {
+                break;
+            }
+            let failure = self.why_not(agent_id, name);
+            self.conclude(turn, call, Some(&agent_id.into()), None, &super::end::Ended::failed(failure));
+        }
+    }
+
+    /// Why a named agent does not get the call.
+    fn why_not(&self, agent_id: &str, name: &str) -> Failure {
+        let agent = self.registry.find(agent_id).and_then(|key| self.registry.agents.get(key));
+        let Some(agent) = agent.filter(|agent| agent.session.is_some()) else {
+            return Failure::new(ErrorCode::NoInstance, format!("agent {agent_id} is not connected"));
+        };
+        if !agent.offers.iter().flat_map(|offer| offer.names()).any(|own| &**own == name) {
+            return Failure::new(ErrorCode::Unsupported, format!("agent {agent_id} does not offer {name}"));
+        }
+        if agent.in_flight >= agent.max_concurrency {
+            return Failure::overloaded(&format!("agent {agent_id} has no free slot"));
+        }
+        Failure::new(ErrorCode::NoInstance, format!("agent {agent_id} cannot take {name} now"))
+    }
+
+    /// An open duplicate joins: answers go to the newest asker, and the end to everyone who still waits.
+    fn join(&mut self, turn: &mut Turn<'_>, key: usize, asking: &Asking<'_>, index: usize) {
+        let Some(call) = self.calls.get_mut(index) else { return };
+        call.trace.step(turn.now, Step::Joined);
+        call.listeners.push(Listener { agent: key, id: asking.id });
+        let ends = call.ends.clone();
+        let accepted = call.accepted_at.is_some();
+        if let Some(from) = call.detached_from.take()
+            && let Some(agent) = self.registry.agents.get_mut(from)
+        {
+            agent.detached.retain(|other| *other != index);
+        }
+        if let Some(agent) = self.registry.agents.get_mut(key) {
+            agent.asked.insert(asking.id, Asked::Call(index));
+        }
+        if accepted {
+            self.tell_accepted_again(turn, index);
+        }
+        self.replay(turn, key, asking.id, &ends, false);
+        self.open_window(turn, index, asking.credit.unwrap_or(limits::CREDIT_DEFAULT));
+    }
+
+    /// Sends stored ends under the asker's id.
+    fn replay(&mut self, turn: &mut Turn<'_>, key: usize, id: u64, ends: &Ends, duplicate: bool) {
+        for end in ends {
+            self.send_end(turn, key, id, end, duplicate);
+        }
+    }
+
+    /// Refuses a CALL that was read.
+    fn refuse_asking(&mut self, turn: &mut Turn<'_>, key: usize, asking: &Asking<'_>, refusal: &Refusal) {
+        let name = names::fold(asking.capability);
+        let capability = self.registry.names.get(&name).map(|(own, _)| Arc::clone(own));
+        let mode = asking.mode.unwrap_or(CallMode::Call);
+        self.send_refusal(turn, key, asking.id, asking.request_id, &name, refusal);
+        self.record_refusal(turn, capability, mode, refusal);
+    }
+
+    /// Refuses a CALL whose header could not be read.
+    pub(crate) fn refuse_call(&mut self, turn: &mut Turn<'_>, key: usize, id: u64, refusal: &Refusal) {
+        self.send_refusal(turn, key, id, None, "", refusal);
+        self.record_refusal(turn, None, CallMode::Call, refusal);
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        let number = self.next_call;
+        self.next_call += 1;
+        number
+    }
+
+    /// A request id for a call that named none.
+    pub(crate) fn made_request_id(&self, number: u64) -> String {
+        format!("{:08x}-r{number:x}", self.epoch())
+    }
+}
+
+/// A call to several agents has a RESULT for each.
+pub(crate) fn is_fan_out(asking: &Asking<'_>) -> bool {
+    match asking.select {
+        Some(Select::All | Select::Count(_)) => true,
+        Some(Select::One) | None => asking.agents.as_ref().is_some_and(|agents| agents.len() > 1),
+    }
+}
+
+fn wanted<'a>(asking: &'a Asking<'a>, name: &'a str, version: Option<&'a semver::VersionReq>) -> Wanted<'a> {
+    let count = match asking.select {
+        Some(Select::Count(n)) => usize::try_from(n).unwrap_or(usize::MAX),
+        Some(Select::All) => usize::MAX,
+        Some(Select::One) | None if is_fan_out(asking) => usize::MAX,
+        Some(Select::One) | None => 1,
+    };
+    // `select: 1` is a fan-out of one; only the plain form takes the short way of a single choice.
+    Wanted {
+        name,
+        agents: asking.agents.as_deref(),
+        count,
+        policy: asking.policy.unwrap_or(Policy::LeastLoaded),
+        prefer: &asking.labels,
+        require: &asking.require,
+        version,
+    }
+}
+
+fn nobody(code: ErrorCode, name: &str) -> Failure {
+    if code == ErrorCode::NoCapability {
+        Failure::new(code, format!("nobody has ever offered {name}"))
+    } else if code == ErrorCode::Overloaded {
+        Failure::overloaded(&format!("every agent that can take {name} has its slots full"))
+    } else {
+        Failure::new(code, format!("no agent that offers {name} is able to take it now"))
+    }
+}
+
+/// Refuses what later versions bring, by its key. A key at its default asks for nothing.
+fn not_there_yet(asking: &Asking<'_>) -> Result<(), Refusal> {
+    let asks = [
+        ("mode", asking.mode == Some(CallMode::Task)),
+        ("retries", asking.retries.is_some_and(|retries| !matches!(retries, 0 | 2))),
+        ("allow_fallback", asking.allow_fallback),
+        ("allow_cached_ms", asking.allow_cached_ms.is_some_and(|ms| ms > 0)),
+        ("wait_ms", asking.wait_ms.is_some_and(|ms| ms > 0)),
+        ("affinity_key", asking.affinity_key.is_some()),
+        ("expected_output", asking.expected_output.is_some()),
+        ("callback_url", asking.callback_url.is_some()),
+        ("reply_to", asking.reply_to.is_some()),
+    ];
+    match asks.iter().find(|(_, asked)| *asked) {
+        Some((field, _)) => {
+            Err(Refusal::invalid(field, &format!("{field}: this version of the hub does not do this yet")))
+        }
+        None => Ok(()),
+    }
+}

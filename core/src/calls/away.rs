@@ -1,0 +1,166 @@
+//! What happens to calls when a connection ends, when its agent comes back, and when it does not.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::{ErrorCode, ToAgent, ToHub, decode_to_agent, decode_to_hub};
+use bytes::Bytes;
+
+use super::end::Ended;
+use super::{Failure, LegState};
+use crate::hub::{Hub, Turn};
+use crate::input::ConnectionId;
+use crate::registry::Asked;
+use crate::session::Phase;
+use crate::traces::Step;
+
+impl Hub {
+    /// Takes an agent's calls off the connection that ended.
+    ///
+    /// What it was given waits for it; its cancelled work is lost with the connection and frees its slots.
+    /// What it asked for waits for it to ask again; its watches end.
+    pub(crate) fn detach(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
+        let asked = std::mem::take(&mut agent.asked);
+        let given = std::mem::take(&mut agent.given);
+        for (_, index) in given {
+            let Some(leg) = self.legs.get(index) else { continue };
+            match leg.call {
+                Some(call) => {
+                    let target = Arc::clone(&leg.target);
+                    if let Some(call) = self.calls.get_mut(call) {
+                        call.trace.step(turn.now, Step::TargetAway { target });
+                    }
+                    if let Some(agent) = self.registry.agents.get_mut(key) {
+                        agent.orphaned.push(index);
+                    }
+                }
+                None => self.free_leg(turn, index),
+            }
+        }
+        for asked in asked.into_values() {
+            match asked {
+                Asked::Watch(watch) => self.drop_watch(watch),
+                Asked::Call(index) => self.detach_caller(turn, key, index),
+            }
+        }
+    }
+
+    fn detach_caller(&mut self, turn: &mut Turn<'_>, key: usize, index: usize) {
+        let Some(call) = self.calls.get_mut(index) else { return };
+        call.listeners.retain(|listener| listener.agent != key);
+        if call.listeners.is_empty() && call.detached_from.is_none() {
+            call.detached_from = Some(key);
+            call.trace.step(turn.now, Step::CallerAway);
+            if let Some(agent) = self.registry.agents.get_mut(key) {
+                agent.detached.push(index);
+            }
+        }
+    }
+
+    /// A provider came back as the same instance: it is given its unfinished calls again.
+    pub(crate) fn give_again(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
+        for index in std::mem::take(&mut agent.orphaned) {
+            let Some(leg) = self.legs.get_mut(index) else { continue };
+            leg.attempt += 1;
+            let Some(message) =
+                leg.call.and_then(|call| self.calls.get(call)).map(|call| call.message.clone())
+            else {
+                continue;
+            };
+            // It was read before, so it reads again.
+            if let Ok((ToHub::Call(asking), _)) = decode_to_hub(&message, None) {
+                self.dispatch(turn, index, &asking);
+            }
+        }
+    }
+
+    /// A provider is lost with what it was given.
+    pub(crate) fn settle_given(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
+        for index in std::mem::take(&mut agent.orphaned) {
+            let Some(leg) = self.legs.get(index) else { continue };
+            // Not accepted: it certainly did not run to its end; idempotent: another run does no harm.
+            let retryable = leg.idempotent || leg.state == LegState::Given && leg.attempt == 1;
+            let message = match retryable {
+                true => format!("agent {} was lost", leg.target),
+                false => format!("agent {} was lost after it accepted; the outcome is unknown", leg.target),
+            };
+            let failure = Failure { retryable, ..Failure::new(ErrorCode::AgentLost, message) };
+            self.end_leg(turn, index, &Ended::failed(failure));
+        }
+    }
+
+    /// A caller did not ask again in time: its calls are cancelled.
+    pub(crate) fn settle_asked(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
+        for index in std::mem::take(&mut agent.detached) {
+            if let Some(call) = self.calls.get_mut(index) {
+                call.detached_from = None;
+            }
+            self.cancel_call(turn, index, "the caller went away");
+        }
+    }
+
+    /// Fails the leg that an unusable answer was meant for.
+    pub(crate) fn fail_leg_of(&mut self, turn: &mut Turn<'_>, key: usize, id: u64, message: &str) {
+        let index = self.registry.agents.get(key).and_then(|agent| agent.given.get(&id).copied());
+        if let Some(index) = index {
+            self.fail_leg(turn, index, Failure::new(ErrorCode::HandlerError, message));
+        }
+    }
+
+    /// A message of ours could not be turned into the peer's encoding: the body is not what it says it is.
+    pub(crate) fn on_undeliverable(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        message: &Bytes,
+        reason: &str,
+    ) {
+        let Some(Phase::Open(key)) = self.session(id).map(|session| session.phase) else { return };
+        match decode_to_agent(message) {
+            Ok((ToAgent::Call(dispatch), _)) => {
+                let index =
+                    self.registry.agents.get(key).and_then(|agent| agent.given.get(&dispatch.id).copied());
+                if let Some(index) = index {
+                    let message = format!("the body cannot be turned into JSON for the agent: {reason}");
+                    let failure = Failure::new(ErrorCode::InvalidRequest, message)
+                        .with_details(crate::hub::text_map(&[("field", "body")]));
+                    self.end_leg(turn, index, &Ended::failed(failure));
+                }
+            }
+            Ok((ToAgent::Chunk(chunk), _)) => {
+                let Some(Asked::Call(call)) = self.asked(key, chunk.id) else { return };
+                let legs = self.calls.get(call).map(|call| call.legs.clone()).unwrap_or_default();
+                for index in legs {
+                    let meant = self
+                        .legs
+                        .get(index)
+                        .is_some_and(|leg| chunk.target.is_none_or(|own| own == &*leg.target));
+                    if meant {
+                        let message = format!("a chunk cannot be turned into JSON for the caller: {reason}");
+                        self.fail_leg(turn, index, Failure::new(ErrorCode::HandlerError, message));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Offers that the rules no longer grant leave the index.
+    pub(crate) fn withdraw_ungranted(&mut self) {
+        let mut kept = Vec::new();
+        for (key, agent) in &self.registry.agents {
+            let granted = |offer: &&crate::registry::Offer| {
+                offer.names().all(|name| crate::authz::covers(&agent.grant.provide, name))
+            };
+            if !agent.offers.iter().all(|offer| granted(&offer)) {
+                kept.push((key, agent.offers.iter().filter(granted).cloned().collect()));
+            }
+        }
+        for (key, offers) in kept {
+            self.registry.set_offers(key, offers);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! How legs and calls end: exactly once.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::codec::Raw;
+use agent_reach_protocol::{
+    Attempt, CallError, CallMode, CallResult, ErrorCode, Kind, Private, ResultStatus, ToAgent,
+    decode_to_agent, encode,
+};
+use bytes::Bytes;
+
+use super::give::call_id;
+use super::{Call, Failure, Leg, Listener, Refusal, Tried};
+use crate::effects::{DedupeOutcome, Fact, Outcome};
+use crate::hub::{Hub, Turn};
+use crate::session::Lane;
+use crate::time::{Now, Timer};
+use crate::traces::{Step, Trace};
+
+/// How one target's part ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ended<'a> {
+    pub(crate) failure: Option<Failure>,
+    pub(crate) body: Option<&'a [u8]>,
+    pub(crate) content_type: Option<&'a str>,
+    pub(crate) private: Private<'a>,
+    pub(crate) execution_ms: Option<u64>,
+}
+
+impl Ended<'_> {
+    /// Well, with nothing to say.
+    pub(crate) fn done() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self { failure: Some(failure), ..Self::default() }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.failure.as_ref().map_or(Outcome::Completed, |failure| Outcome::Failed(failure.code))
+    }
+}
+
+/// What a leg knows of its try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Try {
+    given_at: Now,
+    accepted_at: Option<Now>,
+    ended_at: Now,
+    attempt: u32,
+    load: (u32, u32),
+}
+
+impl Leg {
+    pub(crate) const fn tried(&self, now: Now) -> Try {
+        Try {
+            given_at: self.given_at,
+            accepted_at: self.accepted_at,
+            ended_at: now,
+            attempt: self.attempt,
+            load: self.load,
+        }
+    }
+}
+
+impl Hub {
+    /// Ends a leg with its provider's answer, or because the provider is lost.
+    pub(crate) fn end_leg(&mut self, turn: &mut Turn<'_>, index: usize, ended: &Ended<'_>) {
+        let Some(leg) = self.legs.get(index) else { return };
+        let (call, agent, target, tried) =
+            (leg.call, leg.agent, Arc::clone(&leg.target), leg.tried(turn.now));
+        if let Some(agent) = self.registry.agents.get_mut(agent) {
+            let process_us = tried.ended_at.micros_since(tried.accepted_at.unwrap_or(tried.given_at));
+            agent.figures.record(ended.failure.is_none(), process_us);
+        }
+        self.free_leg(turn, index);
+        if let Some(call_index) = call {
+            if let Some(call) = self.calls.get_mut(call_index) {
+                call.legs.retain(|other| *other != index);
+            }
+            self.conclude(turn, call_index, Some(&target), Some(tried), ended);
+        }
+    }
+
+    /// Removes a leg and gives its slot back.
+    pub(crate) fn free_leg(&mut self, turn: &mut Turn<'_>, index: usize) {
+        let Some(leg) = self.legs.try_remove(index) else { return };
+        self.timers.clear(leg.timer_at, Timer::Leg(index));
+        let Some(agent) = self.registry.agents.get_mut(leg.agent) else { return };
+        agent.in_flight = agent.in_flight.saturating_sub(1);
+        if agent.given.get(&leg.id) == Some(&index) {
+            agent.given.remove(&leg.id);
+        } else {
+            agent.orphaned.retain(|other| *other != index);
+        }
+        if let Some(id) = agent.session {
+            self.close_if_idle(turn, id);
+        }
+    }
+
+    /// One target's part of a call has ended. Ends the call with it, or says it and waits for the others.
+    pub(crate) fn conclude(
+        &mut self,
+        turn: &mut Turn<'_>,
+        call_index: usize,
+        target: Option<&Arc<str>>,
+        tried: Option<Try>,
+        ended: &Ended<'_>,
+    ) {
+        let Some(call) = self.calls.get_mut(call_index) else { return };
+        call.open = call.open.saturating_sub(1);
+        let outcome = ended.outcome();
+        match outcome {
+            Outcome::Completed => call.summary.completed += 1,
+            Outcome::Failed(_) => call.summary.failed += 1,
+        }
+        if let Some(target) = target {
+            call.trace.step(turn.now, Step::Answered { target: Arc::clone(target), outcome });
+            call.attempts.push(tried_entry(call, target, tried, ended));
+        }
+        if !call.fan_out {
+            return self.finish(turn, call_index, target, tried, ended);
+        }
+        let last = call.open == 0;
+        let message = self.encode_end(call_index, target, tried, ended, End::Part);
+        self.give_end(turn, call_index, message);
+        if last {
+            self.finish(turn, call_index, None, None, &Ended::done());
+        }
+    }
+
+    /// Ends the call: the one end for each who waits, the memory of its request id, its trace and its fact.
+    pub(crate) fn finish(
+        &mut self,
+        turn: &mut Turn<'_>,
+        call_index: usize,
+        target: Option<&Arc<str>>,
+        tried: Option<Try>,
+        ended: &Ended<'_>,
+    ) {
+        let fan_out = self.calls.get(call_index).is_some_and(|call| call.fan_out);
+        let end = if fan_out { End::Summary } else { End::Whole };
+        let message = self.encode_end(call_index, target, tried, ended, end);
+        self.give_end(turn, call_index, message);
+        let Some(mut call) = self.calls.try_remove(call_index) else { return };
+        self.open_bytes = self.open_bytes.saturating_sub(call.message.len());
+        let outcome = ended.outcome();
+        call.trace.step(turn.now, Step::Ended(outcome));
+        self.remember(turn, &mut call, ended);
+        self.announce_ended(turn, &call, outcome);
+        match outcome {
+            Outcome::Completed => self.counters.calls_completed += 1,
+            Outcome::Failed(_) => self.counters.calls_failed += 1,
+        }
+        turn.fx.facts.push(Fact::CallEnded {
+            capability: Some(call.capability),
+            mode: call.mode,
+            outcome,
+            accept_us: call.accepted_at.map(|at| at.micros_since(call.started)),
+            process_us: call.accepted_at.map(|at| turn.now.micros_since(at)),
+            total_us: turn.now.micros_since(call.started),
+        });
+        self.traces.push(call.trace);
+        if let Some(from) = call.detached_from
+            && let Some(agent) = self.registry.agents.get_mut(from)
+        {
+            agent.detached.retain(|other| *other != call_index);
+        }
+        for Listener { agent, id } in call.listeners {
+            let Some(agent) = self.registry.agents.get_mut(agent) else { continue };
+            agent.asked.remove(&id);
+            if let Some(session) = agent.session {
+                self.close_if_idle(turn, session);
+            }
+        }
+    }
+
+    /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id.
+    fn remember(&mut self, turn: &mut Turn<'_>, call: &mut Call, ended: &Ended<'_>) {
+        let kept = call.keep_ms > 0 && ended.failure.as_ref().is_none_or(|failure| !failure.retryable);
+        if !kept {
+            return self.memory.remove(call.entry);
+        }
+        let ends = std::mem::take(&mut call.ends);
+        let forgotten = self.memory.end(call.entry, ends, turn.now.plus_ms(call.keep_ms));
+        for _ in 0..forgotten {
+            turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Evicted));
+        }
+        self.sweep_later(turn.now);
+    }
+
+    /// Keeps an end with the call and sends it to everyone who waits.
+    fn give_end(&mut self, turn: &mut Turn<'_>, call_index: usize, message: Bytes) {
+        let Some(call) = self.calls.get_mut(call_index) else { return };
+        call.ends.push(message.clone());
+        let listeners = call.listeners.clone();
+        let Some((newest, others)) = listeners.split_last() else { return };
+        self.send_to_agent(turn, newest.agent, Kind::Result, Lane::Data, message.clone());
+        for Listener { agent, id } in others {
+            self.send_end(turn, *agent, *id, &message, false);
+        }
+    }
+
+    /// Sends a stored end under another id.
+    pub(crate) fn send_end(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        id: u64,
+        end: &Bytes,
+        duplicate: bool,
+    ) {
+        let Ok((ToAgent::Result(mut result), body)) = decode_to_agent(end) else { return };
+        result.id = Some(id);
+        result.duplicate = duplicate;
+        let message = encode(&result, body.as_deref());
+        self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
+    }
+
+    /// Writes an end, under the id of the newest who waits.
+    fn encode_end(
+        &self,
+        call_index: usize,
+        target: Option<&Arc<str>>,
+        tried: Option<Try>,
+        ended: &Ended<'_>,
+        end: End,
+    ) -> Bytes {
+        let Some(call) = self.calls.get(call_index) else { return Bytes::new() };
+        let call_id = call_id(self.epoch(), call.number);
+        let route = tried.map(|tried| call.note.line(call.directed, Some(tried.load)));
+        let processed = tried.and_then(|tried| Some(tried.ended_at.ms_since(tried.accepted_at?)));
+        let attempts = match end {
+            End::Part => call.attempts.last().into_iter().map(Tried::entry).collect(),
+            End::Whole => call.attempts.iter().map(Tried::entry).collect(),
+            End::Summary => Vec::new(),
+        };
+        let mut result = CallResult {
+            id: call.listeners.last().map(|listener| listener.id),
+            status: status_of(ended.failure.as_ref()),
+            request_id: Some(&call.request_id),
+            call_id: Some(&call_id),
+            target: target.map(|target| &**target),
+            task_id: None,
+            execution_ms: ended.execution_ms.or(processed),
+            attempts,
+            route: route.as_deref(),
+            cached: false,
+            duplicate: false,
+            error: ended.failure.as_ref().map(Failure::entry),
+            more: matches!(end, End::Part),
+            summary: matches!(end, End::Summary).then_some(call.summary),
+            content_type: ended.content_type,
+            private: ended.private.clone(),
+        };
+        let message = encode(&result, ended.body);
+        let most = self.settings.max_message;
+        if message.len() <= most {
+            return message;
+        }
+        // The provider's message was within the limit; only the hub's keys can have pushed it over. The
+        // explaining ones go first, then the body.
+        result.attempts = Vec::new();
+        result.route = None;
+        let message = encode(&result, ended.body);
+        if message.len() <= most {
+            return message;
+        }
+        let failure = Failure::new(
+            ErrorCode::PayloadTooLarge,
+            "with the hub's keys the result is over the message limit",
+        );
+        result.status = ResultStatus::Failed;
+        result.error = Some(failure.entry());
+        result.private = Private::default();
+        encode(&result, None)
+    }
+
+    /// Answers a CALL that did not become a call.
+    pub(crate) fn send_refusal(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        id: u64,
+        request_id: Option<&str>,
+        capability: &str,
+        refusal: &Refusal,
+    ) {
+        let number = self.number();
+        let made = request_id.is_none().then(|| self.made_request_id(number));
+        let call_id = call_id(self.epoch(), number);
+        let route = refusal.note.map(|note| note.line(false, None));
+        let result = CallResult {
+            id: Some(id),
+            status: status_of(Some(&refusal.failure)),
+            request_id: request_id.or(made.as_deref()),
+            call_id: Some(&call_id),
+            target: None,
+            task_id: None,
+            execution_ms: None,
+            attempts: Vec::new(),
+            route: route.as_deref(),
+            cached: false,
+            duplicate: false,
+            error: Some(refusal.failure.entry()),
+            more: false,
+            summary: None,
+            content_type: None,
+            private: Private::default(),
+        };
+        let message = encode(&result, None);
+        self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let mut trace = Trace {
+            number,
+            request_id: request_id.or(made.as_deref()).unwrap_or_default().into(),
+            caller: Arc::clone(&agent.id),
+            capability: capability.into(),
+            started: turn.now,
+            steps: Vec::new(),
+        };
+        if let Some(note) = refusal.note {
+            trace.step(turn.now, Step::Routed(note));
+        }
+        trace.step(turn.now, Step::Ended(Outcome::Failed(refusal.failure.code)));
+        self.traces.push(trace);
+    }
+
+    pub(crate) fn record_refusal(
+        &mut self,
+        turn: &mut Turn<'_>,
+        capability: Option<Arc<str>>,
+        mode: CallMode,
+        refusal: &Refusal,
+    ) {
+        self.counters.calls_failed += 1;
+        turn.fx.facts.push(Fact::CallEnded {
+            capability,
+            mode,
+            outcome: Outcome::Failed(refusal.failure.code),
+            accept_us: None,
+            process_us: None,
+            total_us: 0,
+        });
+    }
+}
+
+/// Which RESULT of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The only one.
+    Whole,
+    /// One target's of a fan-out.
+    Part,
+    /// The last of a fan-out.
+    Summary,
+}
+
+const fn status_of(failure: Option<&Failure>) -> ResultStatus {
+    match failure {
+        None => ResultStatus::Completed,
+        Some(Failure { code: ErrorCode::NoInstance, .. }) => ResultStatus::NoInstance,
+        Some(_) => ResultStatus::Failed,
+    }
+}
+
+fn tried_entry(call: &Call, target: &Arc<str>, tried: Option<Try>, ended: &Ended<'_>) -> Tried {
+    let reason = match (&ended.failure, tried) {
+        (Some(failure), _) => failure.message.clone(),
+        (None, Some(tried)) if tried.attempt > 1 => "given again after it came back".into(),
+        (None, _) => call.policy.as_str().into(),
+    };
+    let ms = tried.map_or(0, |tried| tried.ended_at.ms_since(tried.given_at));
+    Tried { target: Arc::clone(target), outcome: ended.outcome(), ms, reason }
+}
+
+impl Tried {
+    fn entry(&self) -> Attempt<'_> {
+        Attempt { target: &self.target, outcome: self.outcome.as_str(), ms: self.ms, reason: &self.reason }
+    }
+}
+
+impl Failure {
+    pub(crate) fn entry(&self) -> CallError<'_> {
+        CallError {
+            code: self.code.as_str(),
+            message: &self.message,
+            retryable: self.retryable,
+            details: self.details.as_deref().map(Raw),
+        }
+    }
+}

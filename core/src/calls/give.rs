@@ -1,0 +1,155 @@
+//! A call is given to a provider: for the first time, or again after it came back.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::{Call as Asking, Dispatch, ErrorCode, Kind, Priority, encode, limits};
+
+use super::end::Ended;
+use super::{Call, Failure, Leg, LegState};
+use crate::hub::{Hub, Turn};
+use crate::outbound::{Mark, Outgoing};
+use crate::registry::Offer;
+use crate::routing::Choice;
+use crate::session::Lane;
+use crate::time::{Now, Timer};
+use crate::traces::Step;
+
+impl Hub {
+    /// Makes a leg of the call and sends it.
+    pub(crate) fn give(
+        &mut self,
+        turn: &mut Turn<'_>,
+        call_index: usize,
+        asking: &Asking<'_>,
+        choice: Choice,
+    ) {
+        let default_ms = self.settings.timeout_ms;
+        let Some(call) = self.calls.get_mut(call_index) else { return };
+        let Some(agent) = self.registry.agents.get_mut(choice.agent) else { return };
+        let Some(offer) = agent.offers.get(choice.offer) else { return };
+        let granted = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
+        let credit = if call.stream { granted } else { 0 };
+        let leg = Leg {
+            call: Some(call_index),
+            agent: choice.agent,
+            target: Arc::clone(&agent.id),
+            capability: Arc::clone(&offer.name),
+            idempotent: offer.idempotent,
+            id: 0,
+            mark: Mark::default(),
+            state: LegState::Given,
+            attempt: 1,
+            load: choice.load,
+            given_at: turn.now,
+            accepted_at: None,
+            timeout_ms: processing_ms(call, offer, default_ms),
+            deadline: turn.now,
+            timer_at: Now::default(),
+            next_seq: 0,
+            credit,
+            granted: credit,
+        };
+        agent.in_flight += 1;
+        let index = self.legs.insert(leg);
+        call.legs.push(index);
+        self.dispatch(turn, index, asking);
+    }
+
+    /// Sends the leg's CALL under a new id of its provider's connection and starts phase one.
+    pub(crate) fn dispatch(&mut self, turn: &mut Turn<'_>, index: usize, asking: &Asking<'_>) {
+        let epoch = self.epoch();
+        let Some(leg) = self.legs.get_mut(index) else { return };
+        let Some(call) = leg.call.and_then(|call| self.calls.get_mut(call)) else { return };
+        let Some(agent) = self.registry.agents.get_mut(leg.agent) else { return };
+        let Some(connection) = agent.session else { return };
+        leg.id = agent.next_id;
+        agent.next_id += 1;
+        agent.given.insert(leg.id, index);
+        leg.state = LegState::Given;
+        let (target, attempt, load) = (Arc::clone(&leg.target), leg.attempt, leg.load);
+        call.trace.step(turn.now, Step::Given { target, attempt, load });
+        let call_id = call_id(epoch, call.number);
+        let dispatch = Dispatch {
+            id: leg.id,
+            request_id: &call.request_id,
+            call_id: &call_id,
+            capability: &leg.capability,
+            caller: &call.caller,
+            attempt: u64::from(leg.attempt),
+            deadline_ms: deadline_ms(turn.now, call, leg),
+            preferred_timeout_ms: asking.preferred_timeout_ms,
+            stream: call.stream,
+            credit: call.stream.then_some(leg.granted),
+            mode: call.mode,
+            priority: call.priority,
+            labels: asking.labels.clone(),
+            traceparent: asking.traceparent,
+            tracestate: asking.tracestate,
+            content_type: asking.content_type,
+            task_id: None,
+            private: asking.private.clone(),
+        };
+        let message = encode(&dispatch, call.body.as_deref());
+        let deadline = turn.now.plus_ms(call.accept_timeout_ms).min(call.budget_at);
+        let too_large = message.len() > self.settings.max_message;
+        self.set_leg_deadline(index, deadline);
+        if too_large {
+            let failure = Failure::new(
+                ErrorCode::PayloadTooLarge,
+                format!(
+                    "with the hub's keys the call has {} bytes; {} are allowed",
+                    message.len(),
+                    self.settings.max_message
+                ),
+            );
+            return self.end_leg(turn, index, &Ended::failed(failure));
+        }
+        self.counters.sent(Kind::Call);
+        self.counters.bytes_out += message.len() as u64;
+        let mark = self.send(turn, connection, Lane::Data, Outgoing::Message(message));
+        if let Some(leg) = self.legs.get_mut(index) {
+            leg.mark = mark;
+        }
+    }
+
+    /// Moves a leg's deadline. A timer that is set for earlier stays: when it fires it sees the new deadline.
+    pub(crate) fn set_leg_deadline(&mut self, index: usize, deadline: Now) {
+        let Some(leg) = self.legs.get_mut(index) else { return };
+        leg.deadline = deadline;
+        let set = leg.timer_at != Now::default();
+        if set && leg.timer_at <= deadline {
+            return;
+        }
+        if set {
+            self.timers.clear(leg.timer_at, Timer::Leg(index));
+        }
+        leg.timer_at = deadline;
+        self.timers.set(deadline, Timer::Leg(index));
+    }
+}
+
+/// The hub-wide id of a call.
+pub(crate) fn call_id(epoch: u32, number: u64) -> String {
+    format!("{epoch:08x}-{number:x}")
+}
+
+/// Processing time of a call at a provider: the call's own, else the capability's, else the default; scaled by
+/// priority; never more than the capability's with 20 % grace.
+fn processing_ms(call: &Call, offer: &Offer, default_ms: u64) -> u64 {
+    let asked = call.timeout_ms.or(offer.timeout_ms).unwrap_or(default_ms);
+    let scaled = match call.priority {
+        Priority::Low => asked / 2,
+        Priority::Normal => asked,
+        Priority::High => asked.saturating_mul(2),
+    };
+    match offer.timeout_ms {
+        Some(own) => scaled.min(own.saturating_add(own / 5)),
+        None => scaled,
+    }
+}
+
+/// What is left for the provider. A chunk restarts the processing time of a stream, so only the budget bounds it.
+fn deadline_ms(now: Now, call: &Call, leg: &Leg) -> u64 {
+    let budget = call.budget_at.ms_since(now);
+    if call.stream { budget } else { budget.min(leg.timeout_ms) }
+}

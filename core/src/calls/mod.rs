@@ -1,0 +1,188 @@
+//! Open calls: their two phases, deadlines, and the one end each of them has.
+//!
+//! A call is what a caller asked for. A leg is one target's part of it: a CALL that the hub gave to a provider.
+//! A leg outlives its call when the provider was cancelled and has not answered: its slot stays taken, so that
+//! an agent never gets more than it has room for.
+
+mod answer;
+mod ask;
+mod away;
+mod cancel;
+mod deadline;
+mod end;
+mod give;
+
+use std::sync::Arc;
+
+use agent_reach_protocol::{CallMode, ErrorCode, Policy, Priority, Summary};
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::effects::Outcome;
+use crate::hub::text_map;
+use crate::idempotency::Ends;
+use crate::outbound::Mark;
+use crate::routing::Note;
+use crate::time::Now;
+use crate::traces::Trace;
+
+/// Who waits for a call's end: an agent, by its own id for the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    pub(crate) agent: usize,
+    pub(crate) id: u64,
+}
+
+/// One open call.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Hub-wide number: the call id without its epoch.
+    pub(crate) number: u64,
+    /// Who waits, the newest last: it gets everything, the others the end.
+    pub(crate) listeners: SmallVec<[Listener; 1]>,
+    /// The agent that went away while nobody else listened.
+    pub(crate) detached_from: Option<usize>,
+    pub(crate) caller: Arc<str>,
+    pub(crate) request_id: Box<str>,
+    /// Its entry in the memory of request ids, and for how long the end is kept, in milliseconds.
+    pub(crate) entry: u32,
+    pub(crate) keep_ms: u64,
+    /// As asked for, folded.
+    pub(crate) capability: Arc<str>,
+    pub(crate) mode: CallMode,
+    pub(crate) stream: bool,
+    pub(crate) fan_out: bool,
+    pub(crate) directed: bool,
+    pub(crate) priority: Priority,
+    pub(crate) policy: Policy,
+    pub(crate) started: Now,
+    pub(crate) accepted_at: Option<Now>,
+    pub(crate) budget_at: Now,
+    pub(crate) accept_timeout_ms: u64,
+    pub(crate) timeout_ms: Option<u64>,
+    /// The CALL as it came: read again when it has to be given again. Its body is a part of it.
+    pub(crate) message: Bytes,
+    pub(crate) body: Option<Bytes>,
+    pub(crate) legs: SmallVec<[usize; 1]>,
+    /// Targets whose part has not ended.
+    pub(crate) open: u64,
+    pub(crate) attempts: SmallVec<[Tried; 1]>,
+    pub(crate) summary: Summary,
+    pub(crate) note: Note,
+    pub(crate) trace: Trace,
+    /// Ends of single targets of a fan-out, for who joins or repeats.
+    pub(crate) ends: Ends,
+    /// CANCEL came with `wait`: the end waits for the providers.
+    pub(crate) cancelling: bool,
+}
+
+/// Phase of a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LegState {
+    /// Given, not accepted.
+    Given,
+    /// Accepted, or answered in part.
+    Accepted,
+    /// Cancelled at the provider; nobody waits for its answer.
+    Stranded,
+}
+
+/// One target's part of a call.
+#[derive(Debug)]
+pub(crate) struct Leg {
+    /// `None` once the call has ended without this leg's answer.
+    pub(crate) call: Option<usize>,
+    pub(crate) agent: usize,
+    pub(crate) target: Arc<str>,
+    /// The provider's own name of the capability.
+    pub(crate) capability: Arc<str>,
+    pub(crate) idempotent: bool,
+    /// The hub's id on the provider's connection.
+    pub(crate) id: u64,
+    /// Where its CALL is in the provider's queue.
+    pub(crate) mark: Mark,
+    pub(crate) state: LegState,
+    pub(crate) attempt: u32,
+    pub(crate) load: (u32, u32),
+    pub(crate) given_at: Now,
+    pub(crate) accepted_at: Option<Now>,
+    /// Processing time, in milliseconds.
+    pub(crate) timeout_ms: u64,
+    /// When phase one, processing, or the stranded slot ends.
+    pub(crate) deadline: Now,
+    /// When the timer that is set fires; not later than the deadline, and found out when it fires.
+    pub(crate) timer_at: Now,
+    pub(crate) next_seq: u64,
+    /// Chunks that may still come, and all that were ever granted.
+    pub(crate) credit: u64,
+    pub(crate) granted: u64,
+}
+
+/// One try, for `attempts`.
+#[derive(Clone, Debug)]
+pub(crate) struct Tried {
+    pub(crate) target: Arc<str>,
+    pub(crate) outcome: Outcome,
+    pub(crate) ms: u64,
+    pub(crate) reason: Box<str>,
+}
+
+/// A failure, as RESULT says it.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: Box<str>,
+    pub(crate) retryable: bool,
+    /// MessagePack.
+    pub(crate) details: Option<Box<[u8]>>,
+}
+
+impl Failure {
+    /// A failure whose code alone says whether it is retryable.
+    pub(crate) fn new(code: ErrorCode, message: impl Into<Box<str>>) -> Self {
+        Self { code, message: message.into(), retryable: code.retryable(), details: None }
+    }
+
+    pub(crate) fn with_details(mut self, details: Vec<u8>) -> Self {
+        self.details = Some(details.into());
+        self
+    }
+
+    /// `overloaded` with when to come again.
+    pub(crate) fn overloaded(message: &str) -> Self {
+        let mut out = agent_reach_protocol::codec::Writer::default();
+        out.map(1);
+        out.str("retry_after_ms");
+        out.uint(RETRY_AFTER_MS);
+        Self::new(ErrorCode::Overloaded, message).with_details(out.into_bytes())
+    }
+}
+
+/// When a refused caller may try again, in milliseconds.
+const RETRY_AFTER_MS: u64 = 100;
+
+/// A CALL that is refused before it becomes a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) failure: Failure,
+    pub(crate) note: Option<Note>,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<Box<str>>) -> Self {
+        Self { failure: Failure::new(code, message), note: None }
+    }
+
+    /// `invalid_request` that names the key.
+    pub(crate) fn invalid(field: &str, message: &str) -> Self {
+        let failure =
+            Failure::new(ErrorCode::InvalidRequest, message).with_details(text_map(&[("field", field)]));
+        Self { failure, note: None }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, note: None }
+    }
+}

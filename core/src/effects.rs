@@ -1,0 +1,150 @@
+//! Everything the hub makes happen, beside what it puts into outbound queues.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::{CallMode, ErrorCode};
+
+use crate::input::ConnectionId;
+
+/// What one `handle` asks of the shell. The shell keeps one and clears it after use.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Connections whose outbound queue was empty and is not any more.
+    pub wake: Vec<ConnectionId>,
+    /// What happened, for metrics and audit.
+    pub facts: Vec<Fact>,
+}
+
+impl Effects {
+    /// Empties both lists and keeps their memory.
+    pub fn clear(&mut self) {
+        self.wake.clear();
+        self.facts.clear();
+    }
+}
+
+/// How a call ended: `completed` or an error code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// With a result.
+    Completed,
+    /// Without one.
+    Failed(ErrorCode),
+}
+
+impl Outcome {
+    /// The word in `attempts`, metrics and traces.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed(code) => code.as_str(),
+        }
+    }
+}
+
+/// The liveness of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Frames arrive.
+    Ready,
+    /// Silent for `suspect_ms`.
+    Suspect,
+    /// Silent for `gone_ms`.
+    Gone,
+}
+
+impl Liveness {
+    /// The word in metrics and events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Suspect => "suspect",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// How the hub's memory of request ids answered a CALL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DedupeOutcome {
+    /// Joined the open call.
+    Joined,
+    /// Answered from the stored end.
+    Replayed,
+    /// Refused: another capability or body.
+    Conflict,
+    /// A stored end was forgotten early, for room.
+    Evicted,
+}
+
+impl DedupeOutcome {
+    /// The word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Joined => "joined",
+            Self::Replayed => "replayed",
+            Self::Conflict => "conflict",
+            Self::Evicted => "evicted",
+        }
+    }
+}
+
+/// Something that happened, told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// An agent registered.
+    Registered {
+        /// Who.
+        agent: Arc<str>,
+        /// With which certificate identity.
+        identity: Arc<str>,
+        /// Whether an older connection gave way.
+        replaced: bool,
+    },
+    /// A HELLO was refused.
+    Refused {
+        /// Of the certificate.
+        identity: Arc<str>,
+        /// As claimed; empty when HELLO could not be read.
+        agent: String,
+        /// The GOODBYE code.
+        reason: &'static str,
+    },
+    /// A registered session ended.
+    Left {
+        /// Who.
+        agent: Arc<str>,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A session became silent, or was heard again.
+    Liveness {
+        /// Who.
+        agent: Arc<str>,
+        /// New state.
+        to: Liveness,
+    },
+    /// An outbound queue passed its bound.
+    SlowConsumer {
+        /// Who.
+        agent: Arc<str>,
+    },
+    /// A call ended.
+    CallEnded {
+        /// As asked for; `None` when no agent ever offered it, so that names made up by callers make no
+        /// metric series.
+        capability: Option<Arc<str>>,
+        /// What the caller waited for.
+        mode: CallMode,
+        /// How.
+        outcome: Outcome,
+        /// From CALL to phase one, in microseconds.
+        accept_us: Option<u64>,
+        /// From phase one to the end, in microseconds.
+        process_us: Option<u64>,
+        /// From CALL to the end, in microseconds.
+        total_us: u64,
+    },
+    /// A request id was seen before, or forgotten early.
+    Dedupe(DedupeOutcome),
+}

@@ -1,0 +1,258 @@
+//! `hub.events.watch`: the state now, then every change, to whoever watches.
+//!
+//! A watch is a stream with credit like any other. What it has no credit for waits, in order, up to a bound in
+//! bytes; past it the watch ends with an error, so that a gap is never silent.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use agent_reach_protocol::{Accept, CallResult, Chunk, ErrorCode, Kind, Private, ResultStatus, encode};
+
+use crate::calls::{Call, Failure};
+use crate::effects::Outcome;
+use crate::hub::{Hub, Turn};
+use crate::registry::Asked;
+use crate::session::Lane;
+use crate::views::{AgentView, CallView, Event, WatchFilter, pack};
+
+/// One open watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) agent: usize,
+    pub(crate) id: u64,
+    pub(crate) call_id: String,
+    pub(crate) request_id: String,
+    filter: WatchFilter,
+    credit: u64,
+    seq: u64,
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// Its credit did not keep up: it ends at the end of the turn that found out.
+    behind: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(
+        agent: usize,
+        id: u64,
+        credit: u64,
+        filter: WatchFilter,
+        ids: (String, String),
+    ) -> Self {
+        let (call_id, request_id) = ids;
+        Self {
+            agent,
+            id,
+            call_id,
+            request_id,
+            filter,
+            credit,
+            seq: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            behind: false,
+        }
+    }
+}
+
+/// Agents, or calls, in one event of the snapshot.
+const SNAPSHOT_PART: usize = 100;
+
+impl Hub {
+    /// Opens a watch: ACCEPT, the state now, and from then on every change.
+    pub(crate) fn start_watch(&mut self, turn: &mut Turn<'_>, watch: Watch) {
+        let (key, id) = (watch.agent, watch.id);
+        let accept = Accept {
+            id,
+            queue_depth: None,
+            would_timeout: false,
+            wait_ms: None,
+            request_id: Some(&watch.request_id),
+            call_id: Some(&watch.call_id),
+            target: None,
+            attempt: Some(1),
+            task_id: None,
+            private: Private::default(),
+        };
+        let accept = encode(&accept, None);
+        let filter = watch.filter.clone();
+        let index = self.watches.insert(watch);
+        if let Some(agent) = self.registry.agents.get_mut(key) {
+            agent.asked.insert(id, Asked::Watch(index));
+        }
+        self.send_to_agent(turn, key, Kind::Accept, Lane::Control, accept);
+        for part in self.snapshot(turn, &filter) {
+            self.feed(turn, index, part);
+        }
+        self.end_watches_behind(turn);
+    }
+
+    fn snapshot(&self, turn: &Turn<'_>, filter: &WatchFilter) -> Vec<Vec<u8>> {
+        let agents: Vec<AgentView<'_>> = match filter.wants("agents") {
+            true => {
+                self.registry.by_id_after("").map(|(_, agent)| AgentView::brief(turn.now, agent)).collect()
+            }
+            false => Vec::new(),
+        };
+        let calls: Vec<CallView<'_>> = match filter.wants("calls") {
+            true => self.calls.iter().map(|(_, call)| CallView::of(self, turn.now, call)).collect(),
+            false => Vec::new(),
+        };
+        let mut parts = Vec::new();
+        for agents in agents.chunks(SNAPSHOT_PART) {
+            parts.push(pack(&Event::Snapshot { event: "snapshot", agents, calls: &[], more: true }));
+        }
+        for calls in calls.chunks(SNAPSHOT_PART) {
+            parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls, more: true }));
+        }
+        parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls: &[], more: false }));
+        parts
+    }
+
+    /// Sends an event to a watch, or keeps it until there is credit.
+    fn feed(&mut self, turn: &mut Turn<'_>, index: usize, event: Vec<u8>) {
+        let bound = self.settings.watch_bytes;
+        let Some(watch) = self.watches.get_mut(index) else { return };
+        if watch.credit == 0 || !watch.waiting.is_empty() {
+            watch.waiting_bytes += event.len();
+            watch.behind |= watch.waiting_bytes > bound;
+            if !watch.behind {
+                watch.waiting.push_back(event);
+            }
+            return;
+        }
+        watch.credit -= 1;
+        let chunk = Chunk {
+            id: watch.id,
+            seq: watch.seq,
+            target: None,
+            content_type: None,
+            private: Private::default(),
+        };
+        watch.seq += 1;
+        let key = watch.agent;
+        let message = encode(&chunk, Some(&event));
+        self.send_to_agent(turn, key, Kind::Chunk, Lane::Data, message);
+    }
+
+    pub(crate) fn on_watch_credit(&mut self, turn: &mut Turn<'_>, index: usize, n: u64) {
+        let Some(watch) = self.watches.get_mut(index) else { return };
+        watch.credit = watch.credit.saturating_add(n);
+        let mut waiting = std::mem::take(&mut watch.waiting);
+        watch.waiting_bytes = 0;
+        while let Some(event) = waiting.pop_front() {
+            self.feed(turn, index, event);
+        }
+    }
+
+    /// Ends the watches that did not keep up. Their caller sees an end, not a gap.
+    fn end_watches_behind(&mut self, turn: &mut Turn<'_>) {
+        let behind: Vec<usize> =
+            self.watches.iter().filter(|(_, watch)| watch.behind).map(|(index, _)| index).collect();
+        for index in behind {
+            self.end_watch(turn, index, Failure::overloaded("the watch did not keep up with the events"));
+        }
+    }
+
+    /// Ends a watch with a reason.
+    pub(crate) fn end_watch(&mut self, turn: &mut Turn<'_>, index: usize, failure: Failure) {
+        let Some(watch) = self.watches.try_remove(index) else { return };
+        if let Some(agent) = self.registry.agents.get_mut(watch.agent) {
+            agent.asked.remove(&watch.id);
+        }
+        let result = CallResult {
+            id: Some(watch.id),
+            status: ResultStatus::Failed,
+            request_id: Some(&watch.request_id),
+            call_id: Some(&watch.call_id),
+            target: None,
+            task_id: None,
+            execution_ms: None,
+            attempts: Vec::new(),
+            route: None,
+            cached: false,
+            duplicate: false,
+            error: Some(failure.entry()),
+            more: false,
+            summary: None,
+            content_type: None,
+            private: Private::default(),
+        };
+        let message = encode(&result, None);
+        self.send_to_agent(turn, watch.agent, Kind::Result, Lane::Data, message);
+    }
+
+    /// Ends an agent's watches because the hub drains.
+    pub(crate) fn end_watches(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let own: Vec<usize> =
+            self.watches.iter().filter(|(_, watch)| watch.agent == key).map(|(index, _)| index).collect();
+        for index in own {
+            self.end_watch(turn, index, Failure::new(ErrorCode::ShuttingDown, "the hub is draining"));
+        }
+    }
+
+    /// Forgets a watch whose connection is gone.
+    pub(crate) fn drop_watch(&mut self, index: usize) {
+        drop(self.watches.try_remove(index));
+    }
+
+    /// Tells every watch of a subject.
+    fn announce(
+        &mut self,
+        turn: &mut Turn<'_>,
+        subject: &str,
+        agent_id: &str,
+        capability: Option<&str>,
+        packed: &[u8],
+    ) {
+        let wanting: Vec<usize> = self
+            .watches
+            .iter()
+            .filter(|(_, watch)| watch.filter.wants(subject) && watch.filter.matches(agent_id, capability))
+            .map(|(index, _)| index)
+            .collect();
+        for index in wanting {
+            self.feed(turn, index, packed.to_vec());
+        }
+        self.end_watches_behind(turn);
+    }
+
+    pub(crate) fn announce_agent(&mut self, turn: &mut Turn<'_>, key: usize, event: &'static str) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let id = Arc::clone(&agent.id);
+        let packed = pack(&Event::Agent { event, agent: AgentView::brief(turn.now, agent) });
+        self.announce(turn, "agents", &id, None, &packed);
+    }
+
+    pub(crate) fn announce_left(&mut self, turn: &mut Turn<'_>, key: usize, reason: &'static str) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let id = Arc::clone(&agent.id);
+        let packed = pack(&Event::Left { event: "agent.disconnected", agent_id: &id, reason });
+        self.announce(turn, "agents", &id, None, &packed);
+    }
+
+    pub(crate) fn announce_call(&mut self, turn: &mut Turn<'_>, index: usize, event: &'static str) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let Some(call) = self.calls.get(index) else { return };
+        let (caller, capability) = (Arc::clone(&call.caller), Arc::clone(&call.capability));
+        let packed = pack(&Event::Call { event, call: CallView::of(self, turn.now, call), outcome: None });
+        self.announce(turn, "calls", &caller, Some(&capability), &packed);
+    }
+
+    pub(crate) fn announce_ended(&mut self, turn: &mut Turn<'_>, call: &Call, outcome: Outcome) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let view = CallView::of(self, turn.now, call);
+        let packed = pack(&Event::Call { event: "call.ended", call: view, outcome: Some(outcome.as_str()) });
+        self.announce(turn, "calls", &call.caller, Some(&call.capability), &packed);
+    }
+}

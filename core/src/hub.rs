@@ -1,0 +1,448 @@
+//! The hub: one state machine from causes to consequences.
+//!
+//! `handle` is the only way in. What it decides leaves in two ways: into the outbound queues of connections,
+//! which the shell empties with [`Hub::take_outbound`], and as [`Effects`]. Nothing here knows a clock, a
+//! socket or a lock.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::codec::{Raw, Writer};
+use agent_reach_protocol::{
+    DecodeError, ErrorCode, ErrorReply, FieldError, GoodbyeCode, Kind, ToHub, decode_to_hub, encode,
+};
+use bytes::Bytes;
+use slab::Slab;
+
+use crate::authz::Policy;
+use crate::calls::{Call, Leg};
+use crate::effects::Effects;
+use crate::events::Watch;
+use crate::idempotency::Memory;
+use crate::input::{ConnectionId, Input};
+use crate::outbound::{Batch, Outgoing};
+use crate::registry::{Asked, Registry};
+use crate::rng::Rng;
+use crate::session::{Hellos, Lane, Phase, Session};
+use crate::settings::Settings;
+use crate::stats::{Counters, Gauges};
+use crate::time::{Now, Timer, Timers};
+use crate::traces::Traces;
+
+/// How often what has expired is removed, in milliseconds.
+const SWEEP_MS: u64 = 10_000;
+
+/// One run of `handle`: its moment, and where its effects go.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Now,
+    pub(crate) fx: &'a mut Effects,
+}
+
+/// What ERROR says of an envelope.
+pub(crate) struct Complaint<'a> {
+    pub(crate) kind: u64,
+    pub(crate) id: Option<u64>,
+    pub(crate) code: ErrorCode,
+    pub(crate) message: &'a str,
+    pub(crate) field: Option<&'a str>,
+}
+
+/// The decision core.
+#[derive(Debug)]
+pub struct Hub {
+    pub(crate) settings: Settings,
+    pub(crate) policy: Policy,
+    pub(crate) sessions: Vec<Option<Session>>,
+    pub(crate) registry: Registry,
+    pub(crate) calls: Slab<Call>,
+    pub(crate) legs: Slab<Leg>,
+    pub(crate) watches: Slab<Watch>,
+    pub(crate) memory: Memory,
+    pub(crate) traces: Traces,
+    pub(crate) timers: Timers,
+    pub(crate) counters: Counters,
+    pub(crate) rng: Rng,
+    pub(crate) hellos: Hellos,
+    /// Connections whose queue passed its bound in this turn.
+    pub(crate) overfull: Vec<ConnectionId>,
+    /// Bytes in all outbound queues.
+    pub(crate) outbound_bytes: usize,
+    /// Bytes of all open calls' messages.
+    pub(crate) open_bytes: usize,
+    /// When the drain ends, while the hub drains.
+    pub(crate) draining: Option<Now>,
+    pub(crate) next_call: u64,
+    sweep_at: Option<Now>,
+    epoch: u32,
+}
+
+impl Hub {
+    /// An empty hub.
+    pub fn new(settings: Settings, policy: Policy) -> Self {
+        let mut rng = Rng::new(settings.seed);
+        let epoch = u32::try_from(rng.next() >> 32).unwrap_or_default();
+        Self {
+            registry: Registry::new(settings.names),
+            memory: Memory::new(settings.dedupe_bytes, rng.next()),
+            traces: Traces::new(settings.traces),
+            policy,
+            sessions: Vec::new(),
+            calls: Slab::new(),
+            legs: Slab::new(),
+            watches: Slab::new(),
+            timers: Timers::default(),
+            counters: Counters::default(),
+            rng,
+            hellos: Hellos::new(),
+            overfull: Vec::new(),
+            outbound_bytes: 0,
+            open_bytes: 0,
+            draining: None,
+            next_call: 1,
+            sweep_at: None,
+            epoch,
+            settings,
+        }
+    }
+
+    /// Takes in one cause. `now` never goes back.
+    pub fn handle(&mut self, now: Now, input: Input, effects: &mut Effects) {
+        let turn = &mut Turn { now, fx: effects };
+        match input {
+            Input::Connected { connection, peer } => self.on_connected(turn, connection, peer),
+            Input::Message { connection, message, fault } => {
+                self.on_message(turn, connection, message, fault)
+            }
+            Input::Alive { connection } => self.on_alive(turn, connection),
+            Input::Untrusted { connection, reason } => {
+                self.refuse(turn, connection, GoodbyeCode::ProtocolError, &reason, None);
+            }
+            Input::TooLarge { connection } => {
+                let reason = format!("a message may have {} bytes", self.settings.max_message);
+                self.refuse(turn, connection, GoodbyeCode::MessageTooLarge, &reason, None);
+            }
+            Input::Undeliverable { connection, message, reason } => {
+                self.on_undeliverable(turn, connection, &message, &reason);
+            }
+            Input::CredentialsEnded { connection, revoked } => {
+                let code =
+                    if revoked { GoodbyeCode::CredentialsRevoked } else { GoodbyeCode::CredentialsExpired };
+                self.refuse(turn, connection, code, "the certificate is no longer good", None);
+            }
+            Input::Closed { connection } => self.on_closed(turn, connection),
+            Input::Drain { drain_ms } => self.on_drain(turn, drain_ms),
+            Input::SetPolicy(policy) => self.on_policy(turn, policy),
+            Input::Tick => self.on_tick(turn),
+        }
+        self.end_slow_consumers(turn);
+    }
+
+    /// When [`Input::Tick`] is due next; `None` while nothing waits for time.
+    pub fn next_timeout(&self) -> Option<Now> {
+        self.timers.next()
+    }
+
+    /// Takes what waits for a connection: up to `frames` messages and about `bytes` bytes. `None` when
+    /// nothing waits; the connection is woken when that changes.
+    pub fn take_outbound(
+        &mut self,
+        connection: ConnectionId,
+        frames: usize,
+        bytes: usize,
+        batch: &mut Vec<Outgoing>,
+    ) -> Option<Batch> {
+        let session = self.session_mut(connection)?;
+        let before = session.outbound.bytes();
+        let taken = session.outbound.take(frames, bytes, batch);
+        let after = session.outbound.bytes();
+        self.outbound_bytes = self.outbound_bytes + after - before;
+        taken
+    }
+
+    /// Counts since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Sizes now.
+    pub fn gauges(&self) -> Gauges {
+        Gauges::of(self)
+    }
+
+    /// Whether the hub is draining.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_some()
+    }
+
+    /// Distinguishes the ids of this run of the hub from those of others.
+    pub(crate) const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn on_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        message: Bytes,
+        fault: Option<FieldError>,
+    ) {
+        let Some(session) = self.session(id) else { return };
+        let phase = session.phase;
+        if phase == Phase::Over {
+            return;
+        }
+        self.on_alive(turn, id);
+        self.counters.bytes_in += message.len() as u64;
+        match (phase, decode_to_hub(&message, fault)) {
+            (_, Err(DecodeError::Untrusted(reason))) => {
+                self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, None);
+            }
+            (Phase::Fresh, Ok((ToHub::Hello(hello), _))) => {
+                self.counters.received(Kind::Hello);
+                self.on_hello(turn, id, &hello);
+            }
+            (Phase::Fresh, Err(DecodeError::Malformed { kind: Kind::Hello, error, .. })) => {
+                let reason = format!("HELLO cannot be used: {error}");
+                self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, None);
+            }
+            (Phase::Fresh, _) => {
+                self.refuse(turn, id, GoodbyeCode::ProtocolError, "the first envelope has to be HELLO", None);
+            }
+            (Phase::Open(key), Ok((envelope, body))) => {
+                self.counters.received(envelope.kind());
+                self.on_envelope(turn, id, key, envelope, &message, body);
+            }
+            (Phase::Open(key), Err(error)) => self.on_unusable(turn, id, key, error),
+            (Phase::Over, _) => {}
+        }
+    }
+
+    fn on_envelope(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        key: usize,
+        envelope: ToHub<'_>,
+        message: &Bytes,
+        body: Option<Bytes>,
+    ) {
+        match envelope {
+            ToHub::Hello(hello) => self.on_hello(turn, id, &hello),
+            ToHub::Update(update) => self.on_update(turn, key, &update),
+            ToHub::Goodbye(_) => self.on_goodbye(turn, id),
+            ToHub::Call(call) => self.on_call(turn, key, &call, message, body),
+            ToHub::Accept(accept) => self.on_accept(turn, key, &accept),
+            ToHub::Chunk(chunk) => self.on_chunk(turn, key, &chunk, body.as_deref()),
+            ToHub::Credit(credit) => self.on_credit(turn, key, &credit),
+            ToHub::Result(result) => self.on_result(turn, key, &result, body.as_ref()),
+            ToHub::Cancel(cancel) => self.on_cancel(turn, key, &cancel),
+            // Tasks are not there yet, so no task can be meant: the same as a frame for what has ended.
+            ToHub::Receipt(_) => self.counters.late += 1,
+        }
+    }
+
+    /// An envelope with a wrong header fails one thing, never the connection.
+    fn on_unusable(&mut self, turn: &mut Turn<'_>, id: ConnectionId, key: usize, error: DecodeError) {
+        match error {
+            DecodeError::Malformed { kind: Kind::Hello, .. } => {
+                self.refuse(turn, id, GoodbyeCode::ProtocolError, "a second HELLO", None);
+            }
+            DecodeError::Malformed { kind: Kind::Call, id: Some(call_id), error }
+                if !self.is_open(key, call_id) =>
+            {
+                self.refuse_call(
+                    turn,
+                    key,
+                    call_id,
+                    &crate::calls::Refusal::invalid(&error.field, &error.to_string()),
+                );
+            }
+            DecodeError::Malformed { kind, id: about, error } => {
+                let message = error.to_string();
+                let complaint = Complaint {
+                    kind: kind.number(),
+                    id: about,
+                    code: ErrorCode::InvalidRequest,
+                    message: &message,
+                    field: Some(&error.field),
+                };
+                self.complain(turn, id, &complaint);
+                if let (Kind::Result | Kind::Chunk, Some(about)) = (kind, about) {
+                    self.fail_leg_of(
+                        turn,
+                        key,
+                        about,
+                        &format!("the agent sent a {} whose {message}", kind.name()),
+                    );
+                }
+            }
+            DecodeError::UnknownKind { kind, id: about } => {
+                let (code, message) = (ErrorCode::UnknownKind, format!("kind {kind} is not known"));
+                self.complain(turn, id, &Complaint { kind, id: about, code, message: &message, field: None });
+            }
+            DecodeError::WrongDirection(kind) => {
+                let message = format!("{} is sent by the hub only", kind.name());
+                let (code, kind) = (ErrorCode::InvalidRequest, kind.number());
+                self.complain(turn, id, &Complaint { kind, id: None, code, message: &message, field: None });
+            }
+            DecodeError::Untrusted(reason) => {
+                self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, None);
+            }
+        }
+    }
+
+    /// Whether `call_id` names a call or watch that is open on the agent's connection.
+    pub(crate) fn is_open(&self, key: usize, call_id: u64) -> bool {
+        self.registry.agents.get(key).is_some_and(|agent| agent.asked.contains_key(&call_id))
+    }
+
+    /// Sends ERROR.
+    pub(crate) fn complain(&mut self, turn: &mut Turn<'_>, id: ConnectionId, complaint: &Complaint<'_>) {
+        let details = complaint.field.map(|field| text_map(&[("field", field)]));
+        let reply = ErrorReply {
+            ref_kind: complaint.kind,
+            id: complaint.id,
+            code: complaint.code.as_str(),
+            message: complaint.message,
+            details: details.as_deref().map(Raw),
+        };
+        self.counters.sent(Kind::Error);
+        self.send(turn, id, Lane::Data, Outgoing::Message(encode(&reply, None)));
+    }
+
+    fn on_tick(&mut self, turn: &mut Turn<'_>) {
+        while let Some(timer) = self.timers.pop_due(turn.now) {
+            match timer {
+                Timer::Session(id) => self.on_session_timer(turn, id),
+                Timer::Leg(leg) => self.on_leg_timer(turn, leg),
+                Timer::Agent(key) => self.on_agent_timer(turn, key),
+                Timer::Sweep => self.on_sweep(turn.now),
+                Timer::Drain => self.on_drain_end(turn),
+            }
+        }
+    }
+
+    /// An agent that went away did not come back in time, or came back and did not ask again for its calls.
+    fn on_agent_timer(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
+        agent.away_until = None;
+        if agent.session.is_some() {
+            self.settle_asked(turn, key);
+        } else {
+            self.forget_agent(turn, key);
+        }
+    }
+
+    /// Arranges for a sweep, if none is due.
+    pub(crate) fn sweep_later(&mut self, now: Now) {
+        if self.sweep_at.is_none() {
+            let at = now.plus_ms(SWEEP_MS);
+            self.sweep_at = Some(at);
+            self.timers.set(at, Timer::Sweep);
+        }
+    }
+
+    fn on_sweep(&mut self, now: Now) {
+        self.sweep_at = None;
+        self.sweep_hellos(now);
+        self.memory.expire(now);
+        if !self.hellos.is_empty() || !self.memory.is_empty() {
+            self.sweep_later(now);
+        }
+    }
+
+    /// No new sessions and no new calls. Every agent is told at once, with its own moment to come back, and
+    /// stays connected while it has open calls.
+    fn on_drain(&mut self, turn: &mut Turn<'_>, drain_ms: u64) {
+        if self.draining.is_some() {
+            return;
+        }
+        let until = turn.now.plus_ms(drain_ms);
+        self.draining = Some(until);
+        self.timers.set(until, Timer::Drain);
+        let open: Vec<(ConnectionId, Phase)> =
+            self.sessions.iter().flatten().map(|session| (session.id, session.phase)).collect();
+        // Five hundred a second come back, and nobody has to wait less than a second.
+        let window = 1000 + open.len() as u64 * 2;
+        for (id, phase) in open {
+            let after = 1000 + self.rng.below(usize::try_from(window).unwrap_or(usize::MAX)) as u64;
+            let goodbye = agent_reach_protocol::Goodbye {
+                code: GoodbyeCode::Draining.as_str(),
+                reason: Some("the hub is draining"),
+                reconnect_after_ms: Some(after),
+            };
+            self.counters.sent(Kind::Goodbye);
+            self.send(turn, id, Lane::Control, Outgoing::Message(encode(&goodbye, None)));
+            match phase {
+                Phase::Open(key) => self.end_watches(turn, key),
+                Phase::Fresh | Phase::Over => {}
+            }
+            self.close_if_idle(turn, id);
+        }
+    }
+
+    /// While draining: a connection without open calls has nothing left to wait for.
+    pub(crate) fn close_if_idle(&mut self, turn: &mut Turn<'_>, id: ConnectionId) {
+        if self.draining.is_none() {
+            return;
+        }
+        let Some(session) = self.session(id) else { return };
+        let idle = match session.phase {
+            Phase::Fresh => true,
+            Phase::Open(key) => self.registry.agents.get(key).is_none_or(|agent| !agent.has_open()),
+            Phase::Over => return,
+        };
+        if idle {
+            self.close(turn, id, GoodbyeCode::Draining);
+            self.leave(turn, id, "draining", false);
+        }
+    }
+
+    fn on_drain_end(&mut self, turn: &mut Turn<'_>) {
+        let open: Vec<ConnectionId> = self.sessions.iter().flatten().map(|session| session.id).collect();
+        for id in open {
+            self.close(turn, id, GoodbyeCode::Draining);
+            self.leave(turn, id, "draining", false);
+        }
+    }
+
+    /// New rules count from the next call on; sessions that may no longer be their agent end.
+    fn on_policy(&mut self, turn: &mut Turn<'_>, policy: Policy) {
+        self.policy = policy;
+        let mut forbidden = Vec::new();
+        for (_, agent) in &mut self.registry.agents {
+            let Some(id) = agent.session else { continue };
+            let name = self
+                .sessions
+                .get(id.index as usize)
+                .and_then(Option::as_ref)
+                .map(|s| Arc::clone(&s.peer.name));
+            let name = name.unwrap_or_else(|| Arc::clone(&agent.id));
+            match self.policy.grant(&agent.identity, &name, &agent.id) {
+                Some(grant) => agent.grant = grant,
+                None => forbidden.push(id),
+            }
+        }
+        for id in forbidden {
+            self.refuse(turn, id, GoodbyeCode::Unauthorized, "the policy no longer allows this agent", None);
+        }
+        self.withdraw_ungranted();
+    }
+}
+
+/// A small map of texts as MessagePack: `details` for programs.
+pub(crate) fn text_map(entries: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = Writer::with_capacity(64);
+    out.map(entries.len());
+    for (key, value) in entries {
+        out.str(key);
+        out.str(value);
+    }
+    out.into_bytes()
+}
+
+/// What an id of an agent stands for, if it is open.
+impl Hub {
+    pub(crate) fn asked(&self, key: usize, call_id: u64) -> Option<Asked> {
+        self.registry.agents.get(key)?.asked.get(&call_id).copied()
+    }
+}

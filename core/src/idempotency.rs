@@ -1,0 +1,255 @@
+//! The memory of request ids: one intent of one identity runs once.
+//!
+//! Bounded in bytes. Past the bound the soonest to expire are forgotten first, and counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use slab::Slab;
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+
+use crate::time::Now;
+
+/// Ends of a call, as messages: one, or one for each target of a fan-out and the summary.
+pub(crate) type Ends = smallvec::SmallVec<[Bytes; 1]>;
+
+/// What a CALL asks for, as far as a repetition has to agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint(u128);
+
+impl Fingerprint {
+    /// Of the capability asked for and the body. The caller alone could make two collide, to its own harm.
+    pub(crate) fn of(capability: &str, body: Option<&[u8]>) -> Self {
+        let body = body.map_or(0, xxh3_128);
+        Self(body ^ xxh3_128(capability.as_bytes()).rotate_left(1))
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// The call with this index runs.
+    Open(usize),
+    /// Ended so.
+    Ended { ends: Ends, until: Now, bytes: usize },
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: u64,
+    identity: Arc<str>,
+    request_id: Box<str>,
+    fingerprint: Fingerprint,
+    state: State,
+}
+
+/// What is known of a request id.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// Nothing: the call is new.
+    No,
+    /// This call runs.
+    Open(usize),
+    /// It ended so.
+    Ended(Ends),
+    /// It asked for something else.
+    Conflict,
+}
+
+/// All remembered request ids.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    entries: Slab<Entry>,
+    /// By seeded hash: peers choose the texts, so the order must not be theirs. The entry's own texts decide.
+    by_hash: BTreeMap<u64, smallvec::SmallVec<[u32; 1]>>,
+    expiry: BTreeSet<(Now, u32)>,
+    bytes: usize,
+    bound: usize,
+    seed: u64,
+}
+
+/// What an entry costs beside its texts and ends: its place in three collections.
+const ENTRY_BYTES: usize = size_of::<Entry>() + 96;
+
+impl Memory {
+    pub(crate) fn new(bound: usize, seed: u64) -> Self {
+        Self {
+            entries: Slab::new(),
+            by_hash: BTreeMap::new(),
+            expiry: BTreeSet::new(),
+            bytes: 0,
+            bound,
+            seed,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.expiry.is_empty()
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn hash(&self, identity: &str, request_id: &str) -> u64 {
+        xxh3_64_with_seed(request_id.as_bytes(), xxh3_64_with_seed(identity.as_bytes(), self.seed))
+    }
+
+    fn find(&self, hash: u64, identity: &str, request_id: &str) -> Option<u32> {
+        let candidates = self.by_hash.get(&hash)?;
+        candidates.iter().copied().find(|index| {
+            self.entries
+                .get(*index as usize)
+                .is_some_and(|entry| &*entry.identity == identity && &*entry.request_id == request_id)
+        })
+    }
+
+    /// What is known of a request id at `now`.
+    pub(crate) fn look_up(
+        &self,
+        now: Now,
+        identity: &str,
+        request_id: &str,
+        fingerprint: Fingerprint,
+    ) -> Known {
+        let Some(index) = self.find(self.hash(identity, request_id), identity, request_id) else {
+            return Known::No;
+        };
+        let Some(entry) = self.entries.get(index as usize) else { return Known::No };
+        match &entry.state {
+            State::Ended { until, .. } if *until <= now => Known::No,
+            _ if entry.fingerprint != fingerprint => Known::Conflict,
+            State::Open(call) => Known::Open(*call),
+            State::Ended { ends, .. } => Known::Ended(ends.clone()),
+        }
+    }
+
+    /// Notes that a call runs under a request id; returns the entry's handle.
+    pub(crate) fn open(
+        &mut self,
+        identity: &Arc<str>,
+        request_id: &str,
+        fingerprint: Fingerprint,
+        call: usize,
+    ) -> u32 {
+        let hash = self.hash(identity, request_id);
+        // What is left of an earlier, expired end gives way.
+        if let Some(index) = self.find(hash, identity, request_id) {
+            self.remove(index);
+        }
+        let entry = Entry {
+            hash,
+            identity: Arc::clone(identity),
+            request_id: request_id.into(),
+            fingerprint,
+            state: State::Open(call),
+        };
+        self.bytes += ENTRY_BYTES + request_id.len();
+        // A slab this large would take terabytes first.
+        let index = u32::try_from(self.entries.insert(entry)).unwrap_or(u32::MAX);
+        self.by_hash.entry(hash).or_default().push(index);
+        index
+    }
+
+    /// Keeps the end of a call until `until`. Returns how many others were forgotten for it.
+    pub(crate) fn end(&mut self, index: u32, ends: Ends, until: Now) -> usize {
+        let Some(entry) = self.entries.get_mut(index as usize) else { return 0 };
+        let bytes = ends.iter().map(|end| end.len() + size_of::<Bytes>()).sum();
+        entry.state = State::Ended { ends, until, bytes };
+        self.bytes += bytes;
+        self.expiry.insert((until, index));
+        let mut forgotten = 0;
+        while self.bytes > self.bound {
+            let Some((_, soonest)) = self.expiry.first().copied() else { break };
+            self.remove(soonest);
+            forgotten += 1;
+        }
+        forgotten
+    }
+
+    /// Forgets an entry.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Some(entry) = self.entries.try_remove(index as usize) else { return };
+        self.bytes = self.bytes.saturating_sub(ENTRY_BYTES + entry.request_id.len());
+        if let State::Ended { until, bytes, .. } = entry.state {
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.expiry.remove(&(until, index));
+        }
+        if let Some(list) = self.by_hash.get_mut(&entry.hash) {
+            list.retain(|other| *other != index);
+            if list.is_empty() {
+                self.by_hash.remove(&entry.hash);
+            }
+        }
+    }
+
+    /// Forgets what has expired.
+    pub(crate) fn expire(&mut self, now: Now) {
+        while let Some((until, index)) = self.expiry.first().copied() {
+            if until > now {
+                break;
+            }
+            self.remove(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(text: &'static str) -> Ends {
+        smallvec::smallvec![Bytes::from_static(text.as_bytes())]
+    }
+
+    fn memory(bound: usize) -> (Memory, Arc<str>) {
+        (Memory::new(bound, 7), "identity".into())
+    }
+
+    const NOW: Now = Now::from_micros(0);
+
+    #[test]
+    fn a_request_id_is_open_then_ended_then_forgotten() {
+        let (mut memory, identity) = memory(1 << 20);
+        let print = Fingerprint::of("a", Some(b"x"));
+        assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::No));
+        let entry = memory.open(&identity, "r", print, 3);
+        assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Open(3)));
+        memory.end(entry, ends("done"), NOW.plus_ms(10));
+        assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Ended(e) if e == ends("done")));
+        let later = NOW.plus_ms(10);
+        assert!(matches!(memory.look_up(later, "identity", "r", print), Known::No));
+        memory.expire(later);
+        assert_eq!((memory.len(), memory.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn another_body_or_capability_conflicts_and_another_identity_does_not() {
+        let (mut memory, identity) = memory(1 << 20);
+        memory.open(&identity, "r", Fingerprint::of("a", Some(b"x")), 3);
+        for other in
+            [Fingerprint::of("a", Some(b"y")), Fingerprint::of("b", Some(b"x")), Fingerprint::of("a", None)]
+        {
+            assert!(matches!(memory.look_up(NOW, "identity", "r", other), Known::Conflict));
+        }
+        assert!(matches!(memory.look_up(NOW, "other", "r", Fingerprint::of("a", Some(b"x"))), Known::No));
+    }
+
+    #[test]
+    fn past_the_bound_the_soonest_to_expire_goes_first() {
+        let (mut memory, identity) = memory(2 * (ENTRY_BYTES + 64));
+        let print = Fingerprint::of("a", None);
+        let mut forgotten = 0;
+        for (name, until) in [("late", 30), ("soon", 10), ("middle", 20)] {
+            let entry = memory.open(&identity, name, print, 0);
+            forgotten += memory.end(entry, ends("e"), NOW.plus_ms(until));
+        }
+        assert_eq!(forgotten, 1);
+        assert!(matches!(memory.look_up(NOW, "identity", "soon", print), Known::No));
+        assert!(matches!(memory.look_up(NOW, "identity", "late", print), Known::Ended(_)));
+    }
+}

@@ -1,0 +1,394 @@
+//! The hub's own capabilities, `hub.*`: callable like any other, governed by the same policy.
+
+use agent_reach_protocol::{
+    Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, Private, ResultStatus, encode, limits,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::calls::Refusal;
+use crate::effects::{Fact, Outcome};
+use crate::events::Watch;
+use crate::hub::{Hub, Turn};
+use crate::registry::Agent;
+use crate::session::Lane;
+use crate::views::{
+    AgentView, CallView, CapabilityView, OfferView, ProviderView, TraceView, WatchFilter, pack, status_of,
+};
+
+/// Every capability that the hub provides.
+pub const HUB_CAPABILITIES: [&str; 8] = [
+    "hub.agents.list",
+    "hub.agents.get",
+    "hub.agents.disconnect",
+    "hub.capabilities.list",
+    "hub.calls.list",
+    "hub.events.watch",
+    "hub.traces.get",
+    "hub.stats",
+];
+
+/// What the design has and this version has not.
+const LATER: [&str; 5] =
+    ["hub.config.reload", "hub.tasks.list", "hub.tasks.get", "hub.tasks.cancel", "hub.tasks.watch"];
+
+/// Room that a list leaves in its message for the header, in bytes.
+const HEADER_ROOM: usize = 4096;
+
+/// Most items of one list, unless fewer are asked for.
+const PAGE: usize = 500;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AgentFilter {
+    agent_id: Option<String>,
+    capability: Option<String>,
+    status: Option<String>,
+    labels: std::collections::BTreeMap<String, String>,
+    /// Continue after this agent_id.
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+impl AgentFilter {
+    fn takes(&self, agent: &Agent) -> bool {
+        self.agent_id.as_deref().is_none_or(|id| id == &*agent.id)
+            && self.status.as_deref().is_none_or(|status| status == status_of(agent))
+            && self.labels.iter().all(|(key, value)| agent.label(key) == Some(value))
+            && self.capability.as_deref().is_none_or(|name| {
+                agent.offers.iter().flat_map(|offer| offer.names()).any(|own| &**own == name)
+            })
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NameFilter {
+    name: Option<String>,
+    /// Continue after this name.
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CallFilter {
+    caller: Option<String>,
+    capability: Option<String>,
+    target: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AgentId {
+    agent_id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct CallId {
+    call_id: String,
+}
+
+/// A list that ends where its message is full.
+struct Page {
+    items: Vec<rmpv::Value>,
+    bytes: usize,
+    limit: usize,
+    bound: usize,
+    more: bool,
+}
+
+impl Page {
+    fn new(limit: Option<usize>, bound: usize) -> Self {
+        Self { items: Vec::new(), bytes: 0, limit: limit.unwrap_or(PAGE), bound, more: false }
+    }
+
+    /// Takes an item; `false` when it is the first that has no room.
+    fn push<T: Serialize>(&mut self, item: &T) -> bool {
+        let packed = pack(item);
+        self.bytes += packed.len();
+        if self.items.len() >= self.limit || self.bytes > self.bound {
+            self.more = true;
+            return false;
+        }
+        self.items.extend(rmpv::decode::read_value(&mut &*packed));
+        true
+    }
+
+    fn into_body(self, name: &str) -> Vec<u8> {
+        let mut map = vec![(rmpv::Value::from(name), rmpv::Value::Array(self.items))];
+        if self.more {
+            map.push((rmpv::Value::from("more"), rmpv::Value::from(true)));
+        }
+        pack(&rmpv::Value::Map(map))
+    }
+}
+
+fn read<'de, T: Deserialize<'de> + Default>(body: Option<&'de [u8]>) -> Result<T, Refusal> {
+    match body {
+        // nil asks for everything, as no body does.
+        None | Some([] | [0xc0]) => Ok(T::default()),
+        Some(body) => read_required(Some(body)),
+    }
+}
+
+fn read_required<'de, T: Deserialize<'de>>(body: Option<&'de [u8]>) -> Result<T, Refusal> {
+    rmp_serde::from_slice(body.unwrap_or_default())
+        .map_err(|e| Refusal::invalid("body", &format!("the body cannot be used: {e}")))
+}
+
+impl Hub {
+    /// The hub-wide id of a call.
+    pub(crate) fn call_id(&self, number: u64) -> String {
+        format!("{:08x}-{number:x}", self.epoch())
+    }
+
+    fn number_of(&self, call_id: &str) -> Option<u64> {
+        let (epoch, number) = call_id.split_once('-')?;
+        let own = u32::from_str_radix(epoch, 16) == Ok(self.epoch());
+        own.then(|| u64::from_str_radix(number, 16).ok()).flatten()
+    }
+
+    /// Answers a call to the hub itself.
+    pub(crate) fn ask_hub(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        name: &str,
+        body: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
+        let bound = self.settings.max_message.saturating_sub(HEADER_ROOM);
+        let answer = match name {
+            "hub.agents.list" => self.list_agents(turn, &read(body)?, bound),
+            "hub.agents.get" => self.get_agent(turn, &read_required(body)?)?,
+            "hub.agents.disconnect" => self.disconnect_agent(turn, &read_required(body)?)?,
+            "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound),
+            "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
+            "hub.traces.get" => self.get_trace(&read_required(body)?)?,
+            "hub.stats" => self.stats(),
+            "hub.events.watch" => return self.watch_events(turn, key, asking, body),
+            later if LATER.contains(&later) => {
+                let message = format!("{later}: this version of the hub does not do this yet");
+                return Err(Refusal::invalid("capability", &message));
+            }
+            unknown => {
+                return Err(Refusal::new(
+                    ErrorCode::NoCapability,
+                    format!("the hub itself does not offer {unknown}"),
+                ));
+            }
+        };
+        self.answer_for_hub(turn, key, asking, name, &answer);
+        Ok(())
+    }
+
+    fn answer_for_hub(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        name: &str,
+        body: &[u8],
+    ) {
+        let number = self.number();
+        let call_id = self.call_id(number);
+        let made = self.made_request_id(number);
+        let result = CallResult {
+            id: Some(asking.id),
+            status: ResultStatus::Completed,
+            request_id: Some(asking.request_id.unwrap_or(&made)),
+            call_id: Some(&call_id),
+            target: Some("hub"),
+            task_id: None,
+            execution_ms: Some(0),
+            attempts: Vec::new(),
+            route: Some("the hub itself"),
+            cached: false,
+            duplicate: false,
+            error: None,
+            more: false,
+            summary: None,
+            content_type: None,
+            private: Private::default(),
+        };
+        let message = encode(&result, Some(body));
+        self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
+        self.counters.calls_completed += 1;
+        turn.fx.facts.push(Fact::CallEnded {
+            capability: Some(name.into()),
+            mode: CallMode::Call,
+            outcome: Outcome::Completed,
+            accept_us: None,
+            process_us: None,
+            total_us: 0,
+        });
+    }
+
+    fn list_agents(&self, turn: &Turn<'_>, filter: &AgentFilter, bound: usize) -> Vec<u8> {
+        let mut page = Page::new(filter.limit, bound);
+        let after = filter.after.as_deref().unwrap_or_default();
+        for (_, agent) in self.registry.by_id_after(after).filter(|(_, agent)| filter.takes(agent)) {
+            if !page.push(&AgentView::brief(turn.now, agent)) {
+                break;
+            }
+        }
+        page.into_body("agents")
+    }
+
+    fn get_agent(&self, turn: &Turn<'_>, asked: &AgentId) -> Result<Vec<u8>, Refusal> {
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            agent: AgentView<'a>,
+        }
+        let found =
+            self.registry.find(&asked.agent_id).and_then(|key| Some((key, self.registry.agents.get(key)?)));
+        let (key, agent) = found.ok_or_else(|| unknown_agent(&asked.agent_id))?;
+        Ok(pack(&Answer { agent: AgentView::full(self, turn.now, key, agent) }))
+    }
+
+    /// The agent is told to come back, so that a stuck connection is replaced by a fresh one; who is to stay
+    /// away has its certificate revoked.
+    fn disconnect_agent(&mut self, turn: &mut Turn<'_>, asked: &AgentId) -> Result<Vec<u8>, Refusal> {
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            disconnected: &'a str,
+        }
+        let agent = self.registry.find(&asked.agent_id).and_then(|key| self.registry.agents.get(key));
+        let id = agent.and_then(|agent| agent.session).ok_or_else(|| unknown_agent(&asked.agent_id))?;
+        self.goodbye(turn, id, GoodbyeCode::Draining, "disconnected by an operator", Some(1000));
+        self.leave(turn, id, "operator", false);
+        Ok(pack(&Answer { disconnected: &asked.agent_id }))
+    }
+
+    fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Vec<u8> {
+        let mut page = Page::new(filter.limit, bound);
+        let wanted = self
+            .registry
+            .names
+            .iter()
+            .filter(|(name, _)| filter.after.as_deref().is_none_or(|after| &***name > after))
+            .filter(|(name, _)| filter.name.as_deref().is_none_or(|own| own == &***name));
+        for (name, offered) in wanted {
+            let agents =
+                offered.by.iter().filter_map(|key| self.registry.agents.get(*key)).filter_map(|agent| {
+                    let offer = agent.offers.iter().find(|offer| offer.names().any(|own| own == name))?;
+                    Some(ProviderView {
+                        agent_id: &agent.id,
+                        status: status_of(agent),
+                        offer: OfferView::of(offer),
+                    })
+                });
+            let aliases = self.policy.aliases.iter().filter(|(_, target)| target.as_str() == &**name);
+            let view = CapabilityView {
+                name,
+                agents: agents.collect(),
+                policy_aliases: aliases.map(|(alias, _)| alias.as_str()).collect(),
+            };
+            if !page.push(&view) {
+                break;
+            }
+        }
+        page.into_body("capabilities")
+    }
+
+    fn list_calls(&self, turn: &Turn<'_>, filter: &CallFilter, bound: usize) -> Vec<u8> {
+        let mut page = Page::new(filter.limit, bound);
+        for (_, call) in &self.calls {
+            let targets = |target: &str| {
+                call.legs.iter().filter_map(|index| self.legs.get(*index)).any(|leg| &*leg.target == target)
+            };
+            let takes = filter.caller.as_deref().is_none_or(|caller| caller == &*call.caller)
+                && filter.capability.as_deref().is_none_or(|name| name == &*call.capability)
+                && filter.target.as_deref().is_none_or(targets);
+            if takes && !page.push(&CallView::of(self, turn.now, call)) {
+                break;
+            }
+        }
+        page.into_body("calls")
+    }
+
+    fn get_trace(&self, asked: &CallId) -> Result<Vec<u8>, Refusal> {
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            trace: TraceView<'a>,
+        }
+        let unknown = || Refusal::invalid("call_id", "no trace of this call is kept");
+        let number = self.number_of(&asked.call_id).ok_or_else(unknown)?;
+        let open =
+            self.calls.iter().find(|(_, call)| call.number == number).map(|(_, call)| (&call.trace, false));
+        let (trace, ended) =
+            open.or_else(|| self.traces.find(number).map(|trace| (trace, true))).ok_or_else(unknown)?;
+        Ok(pack(&Answer { trace: TraceView::of(self, trace, ended) }))
+    }
+
+    fn stats(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            hub: &'a str,
+            draining: bool,
+            policy_version: u64,
+            connections: usize,
+            agents: usize,
+            agents_ready: usize,
+            agents_suspect: usize,
+            agents_away: usize,
+            capabilities: usize,
+            open_calls: usize,
+            in_flight: usize,
+            watches: usize,
+            calls_completed: u64,
+            calls_failed: u64,
+            late_frames: u64,
+            outbound_bytes: usize,
+            open_bytes: usize,
+            remembered: usize,
+            remembered_bytes: usize,
+        }
+        let gauges = self.gauges();
+        pack(&Answer {
+            hub: &self.settings.hub_name,
+            draining: self.is_draining(),
+            policy_version: self.policy.version,
+            connections: gauges.connections,
+            agents: self.registry.agents.len() - gauges.agents_away,
+            agents_ready: gauges.agents_ready,
+            agents_suspect: gauges.agents_suspect,
+            agents_away: gauges.agents_away,
+            capabilities: self.registry.names.iter().filter(|(_, offered)| !offered.by.is_empty()).count(),
+            open_calls: gauges.calls,
+            in_flight: gauges.in_flight,
+            watches: gauges.watches,
+            calls_completed: self.counters.calls_completed,
+            calls_failed: self.counters.calls_failed,
+            late_frames: self.counters.late,
+            outbound_bytes: gauges.outbound_bytes,
+            open_bytes: gauges.open_bytes,
+            remembered: gauges.remembered,
+            remembered_bytes: gauges.remembered_bytes,
+        })
+    }
+
+    fn watch_events(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        body: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
+        if !asking.stream {
+            return Err(Refusal::invalid("stream", "a watch is a stream: say stream: true"));
+        }
+        let filter: WatchFilter = read(body)?;
+        self.make_room(key, 0)?;
+        let number = self.number();
+        let request_id = asking.request_id.map_or_else(|| self.made_request_id(number), str::to_owned);
+        let credit = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
+        let watch = Watch::new(key, asking.id, credit, filter, (self.call_id(number), request_id));
+        self.start_watch(turn, watch);
+        Ok(())
+    }
+}
+
+fn unknown_agent(agent_id: &str) -> Refusal {
+    Refusal::invalid("agent_id", &format!("agent {agent_id:?} is not connected"))
+}

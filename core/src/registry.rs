@@ -1,0 +1,365 @@
+//! Agents, and the index from capability names to who offers them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use agent_reach_protocol::codec::Writer;
+use agent_reach_protocol::names::{CapabilityName, Pattern};
+use agent_reach_protocol::{AgentStatus, Capability, FieldValue, Labels, Load, limits};
+use slab::Slab;
+
+use crate::authz::Grant;
+use crate::input::ConnectionId;
+use crate::time::Now;
+
+/// Health below this takes an agent out of routing.
+pub(crate) const HEALTH_MIN: u64 = 60;
+
+/// One capability that one agent offers.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    /// The provider's own name.
+    pub(crate) name: Arc<str>,
+    pub(crate) version: Option<Box<semver::Version>>,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) idempotent: bool,
+    pub(crate) aliases: Box<[Arc<str>]>,
+    /// Description, schemas, labels, as they came, for the dictionary; `None` when there is none of them.
+    pub(crate) about: Option<Box<[u8]>>,
+}
+
+impl Offer {
+    /// Reads an offer. The warning says why it was changed; the error, why it is left out.
+    pub(crate) fn read(
+        capability: &Capability<'_>,
+        names: &mut Names,
+    ) -> Result<(Self, Option<String>), String> {
+        let asked = capability.name;
+        let (name, folded) = CapabilityName::fold(asked)
+            .map_err(|e| format!("capability {asked:?} left out: the name {e}"))?;
+        if name.is_reserved() {
+            return Err(format!("capability {name} left out: names below hub. belong to the hub"));
+        }
+        let version = match capability.version.map(semver::Version::parse) {
+            Some(Err(e)) => return Err(format!("capability {name} left out: version is not semver: {e}")),
+            Some(Ok(version)) => Some(Box::new(version)),
+            None => None,
+        };
+        let mut aliases = Vec::new();
+        for alias in &capability.aliases {
+            let (alias, _) = CapabilityName::fold(alias)
+                .map_err(|e| format!("capability {name} left out: alias {alias:?} {e}"))?;
+            if alias.is_reserved() {
+                return Err(format!("capability {name} left out: alias {alias} belongs to the hub"));
+            }
+            aliases.push(names.intern(alias.as_str()));
+        }
+        let warning = folded.then(|| format!("capability {asked:?} is registered as {name}"));
+        let offer = Self {
+            name: names.intern(name.as_str()),
+            version,
+            timeout_ms: capability.timeout_ms,
+            idempotent: capability.idempotent,
+            aliases: aliases.into(),
+            about: about(capability),
+        };
+        Ok((offer, warning))
+    }
+
+    /// Every name the offer answers to, its own first.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        std::iter::once(&self.name).chain(self.aliases.iter())
+    }
+}
+
+/// Keeps the descriptive part of a capability encoded: it is read only when somebody lists the dictionary.
+fn about(capability: &Capability<'_>) -> Option<Box<[u8]>> {
+    let described = capability.description.is_some()
+        || capability.input_schema.is_some()
+        || capability.output_schema.is_some()
+        || capability.qps_limit.is_some()
+        || capability.labels.present();
+    described.then(|| {
+        let mut out = Writer::default();
+        capability.write(&mut out);
+        out.into_bytes().into_boxed_slice()
+    })
+}
+
+/// One agent: its registration, and what it has open.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) id: Arc<str>,
+    pub(crate) identity: Arc<str>,
+    pub(crate) instance: Box<str>,
+    /// `None` while it is away and may come back.
+    pub(crate) session: Option<ConnectionId>,
+    /// When its resume window ends, while it is away.
+    pub(crate) away_until: Option<Now>,
+    pub(crate) about: Box<About>,
+    pub(crate) grant: Grant,
+    /// `None`: everything that is granted.
+    pub(crate) declared: Option<Box<[Pattern]>>,
+    pub(crate) offers: Vec<Offer>,
+    pub(crate) max_concurrency: u32,
+    /// Slots taken, by the hub's own count.
+    pub(crate) in_flight: u32,
+    pub(crate) status: AgentStatus,
+    pub(crate) suspect: bool,
+    pub(crate) health: Option<u8>,
+    pub(crate) registered_at: Now,
+    /// Calls it asked for that are open on its present connection, by its own ids.
+    pub(crate) asked: BTreeMap<u64, Asked>,
+    /// Calls it asked for on an earlier connection that it has not asked for again.
+    pub(crate) detached: Vec<usize>,
+    /// Legs it was given, by the hub's ids on its connection.
+    pub(crate) given: BTreeMap<u64, usize>,
+    /// Legs of an earlier connection, until it comes back or is lost.
+    pub(crate) orphaned: Vec<usize>,
+    pub(crate) next_id: u64,
+    pub(crate) figures: Figures,
+}
+
+/// What an id of a caller stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Call(usize),
+    Watch(usize),
+}
+
+/// What an agent says of itself, and nothing decides on.
+#[derive(Debug, Default)]
+pub(crate) struct About {
+    pub(crate) service: Option<Box<str>>,
+    pub(crate) version: Option<Box<str>>,
+    pub(crate) sdk: Option<Box<str>>,
+    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
+    pub(crate) load: Option<Box<Reported>>,
+}
+
+/// The last load report.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Reported {
+    pub(crate) in_flight: Option<u64>,
+    pub(crate) queued: Option<u64>,
+    pub(crate) cpu: Option<f64>,
+    pub(crate) memory: Option<f64>,
+    pub(crate) levels: Vec<(Box<str>, f64)>,
+}
+
+/// Counts of ended calls, for `hub.agents.get`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    /// Moving average of processing, in microseconds.
+    pub(crate) process_us: u64,
+}
+
+impl Figures {
+    /// Counts one ended call; the average moves by an eighth.
+    pub(crate) const fn record(&mut self, completed: bool, process_us: u64) {
+        if completed {
+            self.completed += 1;
+        } else {
+            self.failed += 1;
+        }
+        self.process_us = if self.process_us == 0 {
+            process_us
+        } else {
+            self.process_us - self.process_us / 8 + process_us / 8
+        };
+    }
+}
+
+impl Agent {
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.about.labels.iter().find(|(own, _)| &**own == key).map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn has_labels(&self, labels: &Labels<'_>) -> bool {
+        labels.0.iter().all(|(key, value)| self.label(key) == Some(*value))
+    }
+
+    /// Takes over a load report.
+    pub(crate) fn report(&mut self, load: &Load<'_>) {
+        self.health = load.health.map(|health| u8::try_from(health.min(100)).unwrap_or(100));
+        self.about.load = Some(Box::new(Reported {
+            in_flight: load.in_flight,
+            queued: load.queued,
+            cpu: load.cpu,
+            memory: load.memory,
+            levels: load.levels.0.iter().map(|(name, level)| ((*name).into(), *level)).collect(),
+        }));
+    }
+
+    pub(crate) fn has_open(&self) -> bool {
+        !self.asked.is_empty()
+            || !self.given.is_empty()
+            || !self.detached.is_empty()
+            || !self.orphaned.is_empty()
+    }
+}
+
+/// Owned labels.
+pub(crate) fn own_labels(labels: &Labels<'_>) -> Box<[(Box<str>, Box<str>)]> {
+    labels.0.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+}
+
+/// Who offers one name.
+#[derive(Debug, Default)]
+pub(crate) struct Offered {
+    /// Agents that offer it, by own name or alias, in the order they came.
+    pub(crate) by: Vec<usize>,
+    /// Where the next turn of rotation starts.
+    pub(crate) turn: usize,
+}
+
+/// One copy of each name in use, shared by all who offer it: a thousand agents of one capability cost a
+/// thousand pointers.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    known: BTreeMap<Arc<str>, Offered>,
+    /// Names nobody offers now, the longest unoffered first; bounds what is remembered.
+    idle: VecDeque<Arc<str>>,
+    bound: usize,
+}
+
+impl Names {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self { bound, ..Self::default() }
+    }
+
+    /// The shared copy of a name. It becomes known only by [`Names::offer`].
+    pub(crate) fn intern(&self, name: &str) -> Arc<str> {
+        self.known.get_key_value(name).map_or_else(|| name.into(), |(own, _)| Arc::clone(own))
+    }
+
+    /// Who offers `name`; `None` when nobody ever has.
+    pub(crate) fn get(&self, name: &str) -> Option<(&Arc<str>, &Offered)> {
+        self.known.get_key_value(name)
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Offered> {
+        self.known.get_mut(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Offered)> {
+        self.known.iter()
+    }
+
+    fn offer(&mut self, name: &Arc<str>, agent: usize) {
+        let offered = self.known.entry(Arc::clone(name)).or_default();
+        if !offered.by.contains(&agent) {
+            offered.by.push(agent);
+        }
+    }
+
+    fn withdraw(&mut self, name: &Arc<str>, agent: usize) {
+        let Some(offered) = self.known.get_mut(name) else { return };
+        offered.by.retain(|other| *other != agent);
+        if !offered.by.is_empty() {
+            return;
+        }
+        self.idle.push_back(Arc::clone(name));
+        while self.idle.len() > self.bound {
+            let Some(oldest) = self.idle.pop_front() else { break };
+            if self.known.get(&oldest).is_some_and(|offered| offered.by.is_empty()) {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// All agents.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(crate) agents: Slab<Agent>,
+    by_id: BTreeMap<Arc<str>, usize>,
+    pub(crate) names: Names,
+}
+
+impl Registry {
+    pub(crate) fn new(names: usize) -> Self {
+        Self { agents: Slab::new(), by_id: BTreeMap::new(), names: Names::new(names) }
+    }
+
+    pub(crate) fn find(&self, agent_id: &str) -> Option<usize> {
+        self.by_id.get(agent_id).copied()
+    }
+
+    /// All agents by id, from the first after `after`.
+    pub(crate) fn by_id_after<'a>(&'a self, after: &str) -> impl Iterator<Item = (usize, &'a Agent)> {
+        use std::ops::Bound;
+        self.by_id
+            .range::<str, _>((Bound::Excluded(after), Bound::Unbounded))
+            .filter_map(|(_, key)| self.agents.get(*key).map(|agent| (*key, agent)))
+    }
+
+    pub(crate) fn insert(&mut self, agent: Agent) -> usize {
+        let id = Arc::clone(&agent.id);
+        let key = self.agents.insert(agent);
+        self.by_id.insert(id, key);
+        self.index(key);
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: usize) {
+        self.unindex(key);
+        if let Some(agent) = self.agents.try_remove(key) {
+            self.by_id.remove(&agent.id);
+        }
+    }
+
+    /// Replaces or adds offers of one agent.
+    pub(crate) fn add_offers(&mut self, key: usize, offers: Vec<Offer>) {
+        self.unindex(key);
+        if let Some(agent) = self.agents.get_mut(key) {
+            for offer in offers {
+                if let Some(own) = agent.offers.iter_mut().find(|own| own.name == offer.name) {
+                    *own = offer;
+                } else if agent.offers.len() < limits::CAPABILITIES_MAX {
+                    agent.offers.push(offer);
+                }
+            }
+        }
+        self.index(key);
+    }
+
+    /// Replaces all offers of one agent.
+    pub(crate) fn set_offers(&mut self, key: usize, offers: Vec<Offer>) {
+        self.unindex(key);
+        if let Some(agent) = self.agents.get_mut(key) {
+            agent.offers = offers;
+            agent.offers.shrink_to_fit();
+        }
+        self.index(key);
+    }
+
+    /// Withdraws one offer; `false` when the agent has none of that name.
+    pub(crate) fn remove_offer(&mut self, key: usize, name: &str) -> bool {
+        let has = self.agents.get(key).is_some_and(|agent| agent.offers.iter().any(|o| &*o.name == name));
+        if has {
+            self.unindex(key);
+            if let Some(agent) = self.agents.get_mut(key) {
+                agent.offers.retain(|offer| &*offer.name != name);
+            }
+            self.index(key);
+        }
+        has
+    }
+
+    fn index(&mut self, key: usize) {
+        let Some(agent) = self.agents.get(key) else { return };
+        for name in agent.offers.iter().flat_map(Offer::names) {
+            self.names.offer(name, key);
+        }
+    }
+
+    fn unindex(&mut self, key: usize) {
+        let Some(agent) = self.agents.get(key) else { return };
+        for name in agent.offers.iter().flat_map(Offer::names) {
+            self.names.withdraw(name, key);
+        }
+    }
+}

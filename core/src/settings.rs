@@ -1,0 +1,75 @@
+//! What an operator may set, as the core needs it. Defaults are those of `docs/operations.md`.
+
+use agent_reach_protocol::limits;
+
+/// Bounds and times of the hub. All times in milliseconds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name and version said in WELCOME.
+    pub hub_name: String,
+    /// Seed of every random choice; also part of call ids. Take it from the system's randomness.
+    pub seed: u64,
+    /// HELLO has to come within this. Default 5000.
+    pub handshake_timeout_ms: u64,
+    /// Longest silence an agent allows itself. Default 5000.
+    pub keepalive_ms: u64,
+    /// Silence after which nothing new is routed to an agent. Default 15000.
+    pub suspect_ms: u64,
+    /// Silence after which an agent is removed. Default 30000.
+    pub gone_ms: u64,
+    /// How long an agent whose connection ended may take to come back. Default 10000.
+    pub resume_ms: u64,
+    /// Largest message in bytes. Default 1 MiB.
+    pub max_message: usize,
+    /// Most open calls of one connection. Default 1024.
+    pub max_in_flight: usize,
+    /// Most bytes in one outbound queue. Default 4 MiB.
+    pub outbound_bytes: usize,
+    /// Most bytes of all open calls' messages together. Default 256 MiB.
+    pub open_bytes: usize,
+    /// Most HELLOs of one agent in 10 seconds. Default 5.
+    pub registrations_per_10s: usize,
+    /// Phase one, when the call names none. Default 3000.
+    pub accept_timeout_ms: u64,
+    /// Processing, when neither call nor capability names one. Default 30000.
+    pub timeout_ms: u64,
+    /// Everything, when the call names none. Default 60000.
+    pub budget_ms: u64,
+    /// Longest a request id is remembered. Default 24 h.
+    pub dedupe_ttl_ms: u64,
+    /// Most bytes of remembered ends. Default 256 MiB.
+    pub dedupe_bytes: usize,
+    /// How many ended calls keep their trace. Default 4096.
+    pub traces: usize,
+    /// Most capability names remembered as once offered. Default 10000.
+    pub names: usize,
+    /// Most bytes that wait for the credit of one watch. Default 4 MiB.
+    pub watch_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            hub_name: concat!("agent-reach/", env!("CARGO_PKG_VERSION")).to_owned(),
+            seed: 0,
+            handshake_timeout_ms: 5000,
+            keepalive_ms: 5000,
+            suspect_ms: 15_000,
+            gone_ms: 30_000,
+            resume_ms: 10_000,
+            max_message: limits::MESSAGE_BYTES_DEFAULT,
+            max_in_flight: 1024,
+            outbound_bytes: 4 << 20,
+            open_bytes: 256 << 20,
+            registrations_per_10s: 5,
+            accept_timeout_ms: 3000,
+            timeout_ms: 30_000,
+            budget_ms: 60_000,
+            dedupe_ttl_ms: limits::KEEP_MS_DEFAULT,
+            dedupe_bytes: 256 << 20,
+            traces: 4096,
+            names: 10_000,
+            watch_bytes: 4 << 20,
+        }
+    }
+}

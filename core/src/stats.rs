@@ -1,0 +1,110 @@
+//! Counts and sizes, for metrics and `hub.stats`.
+
+use agent_reach_protocol::{AgentStatus, Kind};
+
+use crate::hub::Hub;
+
+/// Highest number of a kind, and one.
+const KINDS: usize = 17;
+
+/// Counts since the hub's start. They only grow.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    frames_in: [u64; KINDS],
+    frames_out: [u64; KINDS],
+    /// Bytes of envelopes that came, as MessagePack.
+    pub bytes_in: u64,
+    /// Bytes of envelopes that were queued to leave, as MessagePack.
+    pub bytes_out: u64,
+    /// Frames for ids that had ended: dropped, never an error.
+    pub late: u64,
+    /// Calls that ended with a result.
+    pub calls_completed: u64,
+    /// Calls that ended without one.
+    pub calls_failed: u64,
+}
+
+impl Counters {
+    pub(crate) fn received(&mut self, kind: Kind) {
+        if let Some(count) = self.frames_in.get_mut(kind as usize) {
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn sent(&mut self, kind: Kind) {
+        if let Some(count) = self.frames_out.get_mut(kind as usize) {
+            *count += 1;
+        }
+    }
+
+    /// Usable envelopes of one kind that came.
+    pub fn frames_in(&self, kind: Kind) -> u64 {
+        self.frames_in.get(kind as usize).copied().unwrap_or_default()
+    }
+
+    /// Envelopes of one kind that were queued to leave.
+    pub fn frames_out(&self, kind: Kind) -> u64 {
+        self.frames_out.get(kind as usize).copied().unwrap_or_default()
+    }
+}
+
+/// Sizes at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Connections the core knows, registered or not.
+    pub connections: usize,
+    /// Registered agents that are routable by their own word.
+    pub agents_ready: usize,
+    /// Registered agents with some capabilities withdrawn.
+    pub agents_degraded: usize,
+    /// Registered agents that take nothing new.
+    pub agents_draining: usize,
+    /// Registered agents that are silent.
+    pub agents_suspect: usize,
+    /// Agents that went away and may come back.
+    pub agents_away: usize,
+    /// Open calls.
+    pub calls: usize,
+    /// Slots taken in all agents.
+    pub in_flight: usize,
+    /// Open watches.
+    pub watches: usize,
+    /// Timers set.
+    pub timers: usize,
+    /// Bytes in all outbound queues.
+    pub outbound_bytes: usize,
+    /// Bytes of all open calls' messages.
+    pub open_bytes: usize,
+    /// Remembered ends.
+    pub remembered: usize,
+    /// Bytes of remembered ends.
+    pub remembered_bytes: usize,
+}
+
+impl Gauges {
+    pub(crate) fn of(hub: &Hub) -> Self {
+        let mut gauges = Self {
+            connections: hub.sessions.iter().flatten().count(),
+            calls: hub.calls.len(),
+            in_flight: hub.legs.len(),
+            watches: hub.watches.len(),
+            timers: hub.timers.len(),
+            outbound_bytes: hub.outbound_bytes,
+            open_bytes: hub.open_bytes,
+            remembered: hub.memory.len(),
+            remembered_bytes: hub.memory.bytes(),
+            ..Self::default()
+        };
+        for (_, agent) in &hub.registry.agents {
+            let count = match (agent.session, agent.suspect, agent.status) {
+                (None, ..) => &mut gauges.agents_away,
+                (_, true, _) => &mut gauges.agents_suspect,
+                (_, _, AgentStatus::Ready) => &mut gauges.agents_ready,
+                (_, _, AgentStatus::Degraded) => &mut gauges.agents_degraded,
+                (_, _, AgentStatus::Draining) => &mut gauges.agents_draining,
+            };
+            *count += 1;
+        }
+        gauges
+    }
+}

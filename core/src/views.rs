@@ -1,0 +1,410 @@
+//! What the hub shows of itself: the bodies of `hub.*`, separate from the state they are made of.
+
+use std::collections::BTreeMap;
+
+use agent_reach_protocol::codec::{Value, read_one};
+use agent_reach_protocol::{AgentStatus, Capability, FieldValue};
+use serde::{Deserialize, Serialize};
+
+use crate::calls::{Call, LegState};
+use crate::hub::Hub;
+use crate::registry::{Agent, Offer, Reported};
+use crate::routing::{Exclusion, Note};
+use crate::time::Now;
+use crate::traces::{Step, Trace};
+
+/// Encodes a view as a MessagePack map. The views hold nothing that cannot be encoded.
+pub(crate) fn pack<T: Serialize>(view: &T) -> Vec<u8> {
+    rmp_serde::to_vec_named(view).unwrap_or_default()
+}
+
+/// Labels as a map.
+type Labels<'a> = BTreeMap<&'a str, &'a str>;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct AgentView<'a> {
+    agent_id: &'a str,
+    identity: &'a str,
+    instance: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sdk: Option<&'a str>,
+    labels: Labels<'a>,
+    capabilities: Vec<&'a str>,
+    in_flight: u32,
+    max_concurrency: u32,
+    connected_ms: u64,
+    load: LoadView<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<AgentDetails<'a>>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct LoadView<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queued: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<u8>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    levels: BTreeMap<&'a str, f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct AgentDetails<'a> {
+    last_seen_ms: Option<u64>,
+    completed: u64,
+    failed: u64,
+    /// Moving average of processing.
+    latency_us: u64,
+    open_calls: Vec<OpenLegView<'a>>,
+    offers: Vec<OfferView<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct OpenLegView<'a> {
+    capability: &'a str,
+    caller: Option<&'a str>,
+    call_id: Option<String>,
+    state: &'static str,
+    age_ms: u64,
+    attempt: u32,
+}
+
+impl<'a> AgentView<'a> {
+    /// What lists and events show.
+    pub(crate) fn brief(now: Now, agent: &'a Agent) -> Self {
+        let load = agent.about.load.as_deref();
+        Self {
+            agent_id: &agent.id,
+            identity: &agent.identity,
+            instance: &agent.instance,
+            status: status_of(agent),
+            service: agent.about.service.as_deref(),
+            version: agent.about.version.as_deref(),
+            sdk: agent.about.sdk.as_deref(),
+            labels: agent.about.labels.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            capabilities: agent.offers.iter().map(|offer| &*offer.name).collect(),
+            in_flight: agent.in_flight,
+            max_concurrency: agent.max_concurrency,
+            connected_ms: now.ms_since(agent.registered_at),
+            load: load_view(agent, load),
+            details: None,
+        }
+    }
+
+    /// What `hub.agents.get` shows.
+    pub(crate) fn full(hub: &'a Hub, now: Now, key: usize, agent: &'a Agent) -> Self {
+        let last_seen =
+            agent.session.and_then(|id| hub.session(id)).map(|session| now.ms_since(session.last_seen));
+        let open = hub.legs.iter().filter(|(_, leg)| leg.agent == key).map(|(_, leg)| {
+            let call = leg.call.and_then(|call| hub.calls.get(call));
+            OpenLegView {
+                capability: &leg.capability,
+                caller: call.map(|call| &*call.caller),
+                call_id: call.map(|call| hub.call_id(call.number)),
+                state: match leg.state {
+                    LegState::Given => "given",
+                    LegState::Accepted => "accepted",
+                    LegState::Stranded => "cancelled",
+                },
+                age_ms: now.ms_since(leg.given_at),
+                attempt: leg.attempt,
+            }
+        });
+        let details = AgentDetails {
+            last_seen_ms: last_seen,
+            completed: agent.figures.completed,
+            failed: agent.figures.failed,
+            latency_us: agent.figures.process_us,
+            open_calls: open.collect(),
+            offers: agent.offers.iter().map(OfferView::of).collect(),
+        };
+        Self { details: Some(details), ..Self::brief(now, agent) }
+    }
+}
+
+fn load_view<'a>(agent: &Agent, load: Option<&'a Reported>) -> LoadView<'a> {
+    let Some(load) = load else { return LoadView::default() };
+    LoadView {
+        in_flight: load.in_flight,
+        queued: load.queued,
+        cpu: load.cpu,
+        memory: load.memory,
+        health: agent.health,
+        levels: load.levels.iter().map(|(name, level)| (&**name, *level)).collect(),
+    }
+}
+
+/// The status as others see it: what the hub infers goes before what the agent says.
+pub(crate) const fn status_of(agent: &Agent) -> &'static str {
+    match (agent.session, agent.suspect, agent.status) {
+        (None, ..) => "away",
+        (_, true, _) => "suspect",
+        (_, _, AgentStatus::Ready) => "ready",
+        (_, _, AgentStatus::Degraded) => "degraded",
+        (_, _, AgentStatus::Draining) => "draining",
+    }
+}
+
+/// One agent's offer of a capability.
+#[derive(Debug, Serialize)]
+pub(crate) struct OfferView<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    idempotent: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    aliases: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    qps_limit: Option<f64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_schema: Option<rmpv::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<rmpv::Value>,
+}
+
+impl<'a> OfferView<'a> {
+    pub(crate) fn of(offer: &'a Offer) -> Self {
+        let mut view = Self {
+            name: &offer.name,
+            version: offer.version.as_ref().map(ToString::to_string),
+            timeout_ms: offer.timeout_ms,
+            idempotent: offer.idempotent,
+            aliases: offer.aliases.iter().map(|alias| &**alias).collect(),
+            description: None,
+            qps_limit: None,
+            labels: BTreeMap::new(),
+            input_schema: None,
+            output_schema: None,
+        };
+        let Some(about) = offer.about.as_deref() else { return view };
+        let Ok(value @ Value::Map(raw)) = read_one(about) else { return view };
+        let Ok(about) = Capability::read(value, raw) else { return view };
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        view.description = about.description.map(str::to_owned);
+        view.qps_limit = about.qps_limit;
+        view.labels = about.labels.0.iter().map(own).collect();
+        view.input_schema = about.input_schema.and_then(|raw| schema(raw.0));
+        view.output_schema = about.output_schema.and_then(|raw| schema(raw.0));
+        view
+    }
+}
+
+/// A schema was read as part of a header, so its depth is bounded.
+fn schema(mut bytes: &[u8]) -> Option<rmpv::Value> {
+    rmpv::decode::read_value(&mut bytes).ok()
+}
+
+/// One name of the dictionary.
+#[derive(Debug, Serialize)]
+pub(crate) struct CapabilityView<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) agents: Vec<ProviderView<'a>>,
+    /// Names of the policy that stand for this one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) policy_aliases: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ProviderView<'a> {
+    pub(crate) agent_id: &'a str,
+    pub(crate) status: &'static str,
+    #[serde(flatten)]
+    pub(crate) offer: OfferView<'a>,
+}
+
+/// One open call.
+#[derive(Debug, Serialize)]
+pub(crate) struct CallView<'a> {
+    call_id: String,
+    request_id: &'a str,
+    caller: &'a str,
+    capability: &'a str,
+    mode: &'static str,
+    state: &'static str,
+    targets: Vec<&'a str>,
+    age_ms: u64,
+    budget_left_ms: u64,
+    stream: bool,
+}
+
+impl<'a> CallView<'a> {
+    pub(crate) fn of(hub: &'a Hub, now: Now, call: &'a Call) -> Self {
+        let legs = call.legs.iter().filter_map(|index| hub.legs.get(*index));
+        let mut targets: Vec<&str> = legs.map(|leg| &*leg.target).collect();
+        if targets.is_empty() {
+            targets = call.attempts.iter().map(|tried| &*tried.target).collect();
+        }
+        Self {
+            call_id: hub.call_id(call.number),
+            request_id: &call.request_id,
+            caller: &call.caller,
+            capability: &call.capability,
+            mode: call.mode.as_str(),
+            state: if call.accepted_at.is_some() { "accepted" } else { "given" },
+            targets,
+            age_ms: now.ms_since(call.started),
+            budget_left_ms: call.budget_at.ms_since(now),
+            stream: call.stream,
+        }
+    }
+}
+
+/// The body of one CHUNK of `hub.events.watch`.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Event<'a> {
+    Snapshot {
+        event: &'static str,
+        agents: &'a [AgentView<'a>],
+        calls: &'a [CallView<'a>],
+        more: bool,
+    },
+    Agent {
+        event: &'static str,
+        agent: AgentView<'a>,
+    },
+    Left {
+        event: &'static str,
+        agent_id: &'a str,
+        reason: &'static str,
+    },
+    Call {
+        event: &'static str,
+        call: CallView<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        outcome: Option<&'static str>,
+    },
+}
+
+/// What a watch wants to see; everything when absent.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WatchFilter {
+    /// `agents`, `calls`, `tasks`.
+    subjects: Vec<String>,
+    /// This agent, or calls of this caller.
+    agent_id: Option<String>,
+    /// Calls of this capability.
+    capability: Option<String>,
+}
+
+impl WatchFilter {
+    pub(crate) fn wants(&self, subject: &str) -> bool {
+        self.subjects.is_empty() || self.subjects.iter().any(|own| own == subject)
+    }
+
+    pub(crate) fn matches(&self, agent_id: &str, capability: Option<&str>) -> bool {
+        self.agent_id.as_deref().is_none_or(|own| own == agent_id)
+            && match (self.capability.as_deref(), capability) {
+                (Some(own), Some(capability)) => own == capability,
+                _ => true,
+            }
+    }
+}
+
+/// One trace.
+#[derive(Debug, Serialize)]
+pub(crate) struct TraceView<'a> {
+    call_id: String,
+    request_id: &'a str,
+    caller: &'a str,
+    capability: &'a str,
+    ended: bool,
+    steps: Vec<StepView<'a>>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct StepView<'a> {
+    /// Microseconds since the CALL.
+    at_us: u64,
+    step: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<CandidatesView>,
+}
+
+#[derive(Debug, Serialize)]
+struct CandidatesView {
+    policy: &'static str,
+    offering: u32,
+    able: u32,
+    excluded: BTreeMap<&'static str, u32>,
+}
+
+impl<'a> TraceView<'a> {
+    pub(crate) fn of(hub: &Hub, trace: &'a Trace, ended: bool) -> Self {
+        Self {
+            call_id: hub.call_id(trace.number),
+            request_id: &trace.request_id,
+            caller: &trace.caller,
+            capability: &trace.capability,
+            ended,
+            steps: trace
+                .steps
+                .iter()
+                .map(|(at, step)| step_view(at.micros_since(trace.started), step))
+                .collect(),
+        }
+    }
+}
+
+fn step_view(at_us: u64, step: &Step) -> StepView<'_> {
+    let view = StepView { at_us, ..StepView::default() };
+    match step {
+        Step::Routed(note) => StepView { step: "routed", candidates: Some(candidates(note)), ..view },
+        Step::Given { target, attempt, load: (taken, slots) } => StepView {
+            step: "given",
+            target: Some(target),
+            attempt: Some(*attempt),
+            reason: Some(format!("{taken} of {slots} slots taken")),
+            ..view
+        },
+        Step::Accepted { target } => StepView { step: "accepted", target: Some(target), ..view },
+        Step::FirstChunk { target } => StepView { step: "first_chunk", target: Some(target), ..view },
+        Step::Answered { target, outcome } => {
+            StepView { step: "answered", target: Some(target), outcome: Some(outcome.as_str()), ..view }
+        }
+        Step::CancelSent { target, reason } => {
+            StepView { step: "cancel_sent", target: Some(target), reason: Some((*reason).to_owned()), ..view }
+        }
+        Step::TargetAway { target } => StepView { step: "target_away", target: Some(target), ..view },
+        Step::CallerAway => StepView { step: "caller_away", ..view },
+        Step::Joined => StepView { step: "joined", ..view },
+        Step::CancelAsked => StepView { step: "cancel_asked", ..view },
+        Step::Ended(outcome) => StepView { step: "ended", outcome: Some(outcome.as_str()), ..view },
+    }
+}
+
+fn candidates(note: &Note) -> CandidatesView {
+    let excluded = Exclusion::ALL.iter().zip(note.excluded).filter(|(_, count)| *count > 0);
+    CandidatesView {
+        policy: note.policy.as_str(),
+        offering: note.offering,
+        able: note.able,
+        excluded: excluded.map(|(why, count)| (why.as_str(), count)).collect(),
+    }
+}
