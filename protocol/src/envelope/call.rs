@@ -1,6 +1,6 @@
 //! Headers of a call: CALL on both hops, ACCEPT, CHUNK, CREDIT, RESULT, CANCEL, RECEIPT.
 
-use super::field::{FieldError, FieldValue, Labels, at, map_type, not_a_map, words};
+use super::field::{FieldError, FieldValue, Labels, map_type, not_a_map, read_key, words};
 use crate::codec::{Raw, Value, Writer};
 use crate::limits::{ID_BYTES_MAX, LIST_MAX, SCHEMA_BYTES_MAX, TEXT_BYTES_MAX, WORD_BYTES_MAX};
 
@@ -291,7 +291,7 @@ impl FieldValue<'_> for Summary {
                 "failed" => &mut summary.failed,
                 _ => continue,
             };
-            *number = u64::read(value, raw).map_err(|e| at(e, key))?;
+            *number = read_key::<Option<u64>>(key, value, raw)?.unwrap_or_default();
         }
         Ok(summary)
     }

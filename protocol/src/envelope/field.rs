@@ -404,8 +404,7 @@ macro_rules! map_type {
                 for (key, value, raw) in entries {
                     match *key {
                         $($key => {
-                            let read = <$ty as $crate::envelope::FieldValue<'a>>::read(*value, *raw)
-                                .map_err(|e| $crate::envelope::field::at(e, $key))?;
+                            let read: $ty = $crate::envelope::field::read_key($key, *value, *raw)?;
                             $($crate::envelope::field::within(&read, $key, $lo, $hi)?;
                             $($crate::envelope::field::items_within(&read, $key, $item_lo, $item_hi)?;)?)?
                             $field = Some(read);
@@ -453,8 +452,19 @@ macro_rules! map_type {
 
 pub(crate) use {map_type, words};
 
-pub(crate) fn at(error: FieldError, key: &str) -> FieldError {
-    error.under(key)
+/// Reads the value of a key. A nil reads as absent wherever the key may be absent: many encoders write one
+/// for what is not set.
+pub(crate) fn read_key<'a, T: FieldValue<'a>>(
+    key: &str,
+    value: Value<'a>,
+    raw: Raw<'a>,
+) -> Result<T, FieldError> {
+    if value == Value::Nil
+        && let Some(absent) = T::absent()
+    {
+        return Ok(absent);
+    }
+    T::read(value, raw).map_err(|error| error.under(key))
 }
 
 pub(crate) fn not_a_map(value: &Value<'_>) -> FieldError {
