@@ -5,6 +5,7 @@
 mod support {
     pub(crate) mod files;
     pub(crate) mod message;
+    pub(crate) mod source;
 }
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use serde_json::{Value, json as object};
 use support::files::{Vector, vectors};
 use support::message::Message;
+use support::source::declared_keys;
 
 #[test]
 fn accepted_messages_are_read() {
@@ -199,32 +201,6 @@ fn with_id(mut error: Value, id: Option<u64>) -> Value {
 
 fn number(number: u64) -> Value {
     if number > 1 << 53 { object!({"$int": number.to_string()}) } else { number.into() }
-}
-
-/// Every header and key, from the source that declares them.
-fn declared_keys() -> Vec<(String, String)> {
-    let sources = [include_str!("../src/envelope/session.rs"), include_str!("../src/envelope/call.rs")];
-    let mut keys = Vec::new();
-    for source in sources {
-        for block in source.split("map_type! {").skip(1) {
-            let block = block.split("\n    }").next().unwrap();
-            let mut header = "";
-            for line in block.lines().map(str::trim) {
-                if let Some(name) = line.strip_suffix(" {") {
-                    header = name;
-                } else if let Some((_, rest)) = line.split_once(" = \"")
-                    && !line.starts_with("//")
-                {
-                    let key = rest.split('"').next().unwrap();
-                    keys.push((header.to_owned(), key.to_owned()));
-                }
-            }
-        }
-    }
-    for key in ["targets", "completed", "failed"] {
-        keys.push(("Summary".to_owned(), key.to_owned()));
-    }
-    keys
 }
 
 /// In which file the vectors of a header stand, and where in the header of an envelope its map is.
