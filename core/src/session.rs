@@ -71,7 +71,10 @@ impl Hub {
     pub(crate) fn on_closed(&mut self, turn: &mut Turn<'_>, id: ConnectionId) {
         self.leave(turn, id, "closed", false);
         let Some(session) = self.session(id) else { return };
-        self.timers.clear(session.timer_at, Timer::Session(id));
+        let (timer_at, unsent) = (session.timer_at, session.outbound.bytes());
+        self.timers.clear(timer_at, Timer::Session(id));
+        // What was never taken goes with its queue.
+        self.outbound_bytes = self.outbound_bytes.saturating_sub(unsent);
         if let Some(place) = self.sessions.get_mut(id.index as usize) {
             *place = None;
         }
