@@ -82,12 +82,16 @@ impl Hub {
 
     /// Any frame proves life.
     pub(crate) fn on_alive(&mut self, turn: &mut Turn<'_>, id: ConnectionId) {
+        let suspect_ms = self.settings.suspect_ms;
         let Some(session) = self.session_mut(id) else { return };
         session.last_seen = turn.now;
         let Phase::Open(key) = session.phase else { return };
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         if agent.suspect {
             agent.suspect = false;
+            // The timer of a suspect waits for `gone_ms`, which may be far beyond its next silence.
+            self.set_session_timer(id, turn.now.plus_ms(suspect_ms));
+            let Some(agent) = self.registry.agents.get(key) else { return };
             turn.fx.facts.push(Fact::Liveness { agent: Arc::clone(&agent.id), to: Liveness::Ready });
             self.announce_agent(turn, key, "agent.ready");
         }
