@@ -282,8 +282,18 @@ impl Hub {
         if settle || !agent.has_open() {
             self.forget_agent(turn, key);
         } else {
-            let until = turn.now.plus_ms(resume_ms);
-            agent.away_until = Some(until);
+            self.set_agent_timer(key, Some(turn.now.plus_ms(resume_ms)));
+        }
+    }
+
+    /// Sets the one end of an agent's resume window, or takes it away.
+    fn set_agent_timer(&mut self, key: usize, until: Option<Now>) {
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
+        let before = std::mem::replace(&mut agent.away_until, until);
+        if let Some(before) = before {
+            self.timers.clear(before, Timer::Agent(key));
+        }
+        if let Some(until) = until {
             self.timers.set(until, Timer::Agent(key));
         }
     }
@@ -292,9 +302,7 @@ impl Hub {
     pub(crate) fn forget_agent(&mut self, turn: &mut Turn<'_>, key: usize) {
         self.settle_given(turn, key);
         self.settle_asked(turn, key);
-        if let Some(until) = self.registry.agents.get(key).and_then(|agent| agent.away_until) {
-            self.timers.clear(until, Timer::Agent(key));
-        }
+        self.set_agent_timer(key, None);
         self.registry.remove(key);
     }
 
@@ -457,10 +465,8 @@ impl Hub {
                     self.settle_given(turn, key);
                 }
                 let offers = std::mem::take(&mut agent.offers);
+                self.set_agent_timer(key, None);
                 if let Some(before) = self.registry.agents.get_mut(key) {
-                    if let Some(until) = before.away_until.take() {
-                        self.timers.clear(until, Timer::Agent(key));
-                    }
                     agent.id = Arc::clone(&before.id);
                     agent.offers = std::mem::take(&mut before.offers);
                     agent.in_flight = before.in_flight;
@@ -487,11 +493,8 @@ impl Hub {
     }
 
     fn await_asking_again(&mut self, now: Now, key: usize) {
-        let until = now.plus_ms(self.settings.resume_ms);
-        let Some(agent) = self.registry.agents.get_mut(key) else { return };
-        if !agent.detached.is_empty() {
-            agent.away_until = Some(until);
-            self.timers.set(until, Timer::Agent(key));
+        if self.registry.agents.get(key).is_some_and(|agent| !agent.detached.is_empty()) {
+            self.set_agent_timer(key, Some(now.plus_ms(self.settings.resume_ms)));
         }
     }
 
