@@ -81,6 +81,10 @@ impl Hub {
         let Some(leg) = self.legs.get_mut(index) else { return };
         leg.call = None;
         let (target, tried) = (Arc::clone(&leg.target), leg.tried(turn.now));
+        if let Some(call) = self.calls.get_mut(call_index) {
+            // The leg goes its own way: its place may be another call's while this one still waits for others.
+            call.legs.retain(|other| *other != index);
+        }
         self.conclude(turn, call_index, Some(&target), Some(tried), &Ended::done());
     }
 
