@@ -79,7 +79,7 @@ impl Hub {
             Routed::To(chosen, note) => (chosen, note),
             // Several agents by name: each that cannot has its own RESULT.
             Routed::Nobody(code, note)
-                if code != ErrorCode::NoCapability && is_fan_out(asking) && wanted.agents.is_some() =>
+                if code != ErrorCode::NoCapability && each_named_answers(asking) =>
             {
                 (smallvec::SmallVec::new(), note)
             }
@@ -248,7 +248,7 @@ impl Hub {
         chosen: &[Choice],
     ) {
         let mut missing: Vec<&str> = Vec::new();
-        if is_fan_out(asking) && !matches!(asking.select, Some(Select::Count(_))) {
+        if each_named_answers(asking) {
             for agent_id in asking.agents.iter().flatten() {
                 let taken = chosen.iter().any(|choice| {
                     self.registry.agents.get(choice.agent).is_some_and(|agent| &*agent.id == *agent_id)
@@ -353,6 +353,12 @@ pub(crate) fn is_fan_out(asking: &Asking<'_>) -> bool {
         Some(Select::All | Select::Count(_)) => true,
         Some(Select::One) | None => asking.agents.as_ref().is_some_and(|agents| agents.len() > 1),
     }
+}
+
+/// Whether each of the named agents has a RESULT, also one that cannot take the call.
+fn each_named_answers(asking: &Asking<'_>) -> bool {
+    let counted = matches!(asking.select, Some(Select::Count(_)));
+    is_fan_out(asking) && !counted && asking.agents.is_some()
 }
 
 fn wanted<'a>(asking: &'a Asking<'a>, name: &'a str, version: Option<&'a semver::VersionReq>) -> Wanted<'a> {
