@@ -108,6 +108,11 @@ impl Memory {
         })
     }
 
+    /// Whether anything is remembered under a request id.
+    pub(crate) fn has(&self, identity: &str, request_id: &str) -> bool {
+        self.find(self.hash(identity, request_id), identity, request_id).is_some()
+    }
+
     /// What is known of a request id at `now`.
     pub(crate) fn look_up(
         &self,
@@ -158,13 +163,15 @@ impl Memory {
     /// Keeps the end of a call until `until`. Returns how many others were forgotten for it.
     pub(crate) fn end(&mut self, index: u32, ends: Ends, until: Now) -> usize {
         let Some(entry) = self.entries.get_mut(index as usize) else { return 0 };
+        debug_assert!(matches!(entry.state, State::Open(_)), "an intent ends once");
         let bytes = ends.iter().map(|end| end.len() + size_of::<Bytes>()).sum();
         entry.state = State::Ended { ends, until, bytes };
         self.bytes += bytes;
         self.expiry.insert((until, index));
         let mut forgotten = 0;
         while self.bytes > self.bound {
-            let Some((_, soonest)) = self.expiry.first().copied() else { break };
+            // Taken out before the entry goes: the loop ends whatever the entry says.
+            let Some((_, soonest)) = self.expiry.pop_first() else { break };
             self.remove(soonest);
             forgotten += 1;
         }
@@ -193,6 +200,7 @@ impl Memory {
             if until > now {
                 break;
             }
+            self.expiry.remove(&(until, index));
             self.remove(index);
         }
     }

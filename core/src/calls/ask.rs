@@ -173,18 +173,22 @@ impl Hub {
         fingerprint: Fingerprint,
         note: Note,
     ) -> usize {
-        let number = self.number();
+        let (caller, identity) = match self.registry.agents.get(key) {
+            Some(agent) => (Arc::clone(&agent.id), Arc::clone(&agent.identity)),
+            None => ("".into(), "".into()),
+        };
+        let mut number = self.number();
         let made;
         let request_id = match asking.request_id {
             Some(request_id) => request_id,
             None => {
+                // A caller can guess the next id and use it for an intent of its own: that one keeps it.
+                while self.memory.has(&identity, &self.made_request_id(number)) {
+                    number = self.number();
+                }
                 made = self.made_request_id(number);
                 &made
             }
-        };
-        let (caller, identity) = match self.registry.agents.get(key) {
-            Some(agent) => (Arc::clone(&agent.id), Arc::clone(&agent.identity)),
-            None => ("".into(), "".into()),
         };
         let capability = self.registry.names.intern(asked);
         let mut trace = Trace {
