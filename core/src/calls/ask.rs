@@ -133,6 +133,7 @@ impl Hub {
                 Err(Refusal::new(ErrorCode::IdempotencyConflict, message))
             }
             Known::Open(call) => {
+                self.within_in_flight(key)?;
                 turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Joined));
                 self.join(turn, key, asking, call);
                 Ok(true)
@@ -150,15 +151,21 @@ impl Hub {
         if self.draining.is_some() {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the hub is draining"));
         }
-        let open = self.registry.agents.get(key).map_or(0, |agent| agent.asked.len());
-        if open >= self.settings.max_in_flight {
-            let message = format!("{open} calls are open on this connection, which is the limit");
-            return Err(Failure::overloaded(&message).into());
-        }
+        self.within_in_flight(key)?;
         if self.open_bytes + bytes > self.settings.open_bytes {
             return Err(Failure::overloaded("the open calls of all agents together fill their bound").into());
         }
         Ok(())
+    }
+
+    /// Bound of the calls, joined ones and watches that are open on one connection.
+    fn within_in_flight(&self, key: usize) -> Result<(), Refusal> {
+        let open = self.registry.agents.get(key).map_or(0, |agent| agent.asked.len());
+        if open < self.settings.max_in_flight {
+            return Ok(());
+        }
+        let message = format!("{open} calls are open on this connection, which is the limit");
+        Err(Failure::overloaded(&message).into())
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one CALL, read once, that make one Call")]
