@@ -68,6 +68,13 @@ impl Hub {
         leg.accepted_at = Some(turn.now);
         call.accepted_at.get_or_insert(turn.now);
         call.trace.step(turn.now, Step::Accepted { target: Arc::clone(&leg.target) });
+        self.restart_processing(turn, index, call_index);
+    }
+
+    /// Processing time counts from now, within the budget.
+    fn restart_processing(&mut self, turn: &Turn<'_>, index: usize, call_index: usize) {
+        let Some(leg) = self.legs.get(index) else { return };
+        let Some(call) = self.calls.get(call_index) else { return };
         let deadline = turn.now.plus_ms(leg.timeout_ms).min(call.budget_at);
         self.set_leg_deadline(index, deadline);
     }
@@ -128,7 +135,8 @@ impl Hub {
         let Some(leg) = self.legs.get_mut(index) else { return };
         if leg.attempt > 1 && chunk.seq < leg.next_seq {
             // A provider that came back says its stream again from the start: this piece was forwarded.
-            return self.start_processing(turn, index, call_index);
+            self.start_processing(turn, index, call_index);
+            return self.restart_processing(turn, index, call_index);
         }
         if chunk.seq != leg.next_seq {
             let message = format!("the agent sent chunk {} where {} was due", chunk.seq, leg.next_seq);
@@ -146,7 +154,6 @@ impl Hub {
         if chunk.seq == 0 {
             call.trace.step(turn.now, Step::FirstChunk { target: Arc::clone(&leg.target) });
         }
-        let deadline = turn.now.plus_ms(leg.timeout_ms).min(call.budget_at);
         if let Some(Listener { agent, id }) = call.listeners.last().copied() {
             let told = Chunk {
                 id,
@@ -162,7 +169,7 @@ impl Hub {
             }
             self.send_to_agent(turn, agent, Kind::Chunk, Lane::Data, message);
         }
-        self.set_leg_deadline(index, deadline);
+        self.restart_processing(turn, index, call_index);
         self.end_if_notify(turn, index, call_index);
     }
 
