@@ -6,7 +6,7 @@ use agent_reach_protocol::{ErrorCode, ToAgent, ToHub, decode_to_agent, decode_to
 use bytes::Bytes;
 
 use super::end::Ended;
-use super::{Failure, LegState};
+use super::Failure;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;
@@ -81,7 +81,7 @@ impl Hub {
         for index in std::mem::take(&mut agent.orphaned) {
             let Some(leg) = self.legs.get(index) else { continue };
             // Not accepted: it certainly did not run to its end; idempotent: another run does no harm.
-            let retryable = leg.idempotent || leg.state == LegState::Given && leg.attempt == 1;
+            let retryable = leg.idempotent || leg.accepted_at.is_none();
             let message = match retryable {
                 true => format!("agent {} was lost", leg.target),
                 false => format!("agent {} was lost after it accepted; the outcome is unknown", leg.target),
