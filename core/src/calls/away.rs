@@ -63,14 +63,15 @@ impl Hub {
         for index in std::mem::take(&mut agent.orphaned) {
             let Some(leg) = self.legs.get_mut(index) else { continue };
             leg.attempt += 1;
-            let Some(message) =
-                leg.call.and_then(|call| self.calls.get(call)).map(|call| call.message.clone())
-            else {
-                continue;
-            };
+            let Some(call) = leg.call.and_then(|call| self.calls.get(call)) else { continue };
+            let (message, cancelling) = (call.message.clone(), call.cancelling);
             // It was read before, so it reads again.
             if let Ok((ToHub::Call(asking), _)) = decode_to_hub(&message, None) {
                 self.dispatch(turn, index, &asking);
+            }
+            if cancelling {
+                // CANCEL came while it was away, or was lost with its connection.
+                self.send_cancel(turn, index, "the caller cancelled");
             }
         }
     }

@@ -84,7 +84,7 @@ impl Hub {
         self.set_leg_deadline(index, deadline);
     }
 
-    fn send_cancel(&mut self, turn: &mut Turn<'_>, index: usize, reason: &'static str) {
+    pub(crate) fn send_cancel(&mut self, turn: &mut Turn<'_>, index: usize, reason: &'static str) {
         let Some(leg) = self.legs.get(index) else { return };
         let message = encode(&Cancel { id: leg.id, reason: Some(reason), wait: false }, None);
         let (agent, mark, target) = (leg.agent, leg.mark, Arc::clone(&leg.target));

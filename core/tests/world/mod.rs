@@ -68,6 +68,18 @@ impl World {
         assert_eq!(answer.len(), 1, "{answer:?}");
     }
 
+    /// Opens a WebSocket and says HELLO, to which the hub answers exactly this.
+    pub(crate) fn join_and_hear(
+        &mut self,
+        name: &str,
+        hello: agent_reach_protocol::Hello<'_>,
+        answer: &[&str],
+    ) {
+        self.open(name);
+        self.say(name, &hello);
+        assert_eq!(self.heard(name), answer);
+    }
+
     /// A provider of `capability` and a caller, both registered: the smallest world.
     pub(crate) fn pair(capability: &'static str) -> Self {
         let mut world = Self::new();
