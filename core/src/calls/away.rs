@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{ErrorCode, ToAgent, ToHub, decode_to_agent, decode_to_hub};
+use agent_reach_protocol::{
+    ErrorCode, Kind, Private, ResultStatus, ToAgent, ToHub, decode_to_agent, decode_to_hub, encode,
+};
 use bytes::Bytes;
 
 use super::end::Ended;
@@ -10,7 +12,7 @@ use super::Failure;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;
-use crate::session::Phase;
+use crate::session::{Lane, Phase};
 use crate::traces::Step;
 
 impl Hub {
@@ -144,6 +146,16 @@ impl Hub {
                         self.fail_leg(turn, index, Failure::new(ErrorCode::HandlerError, message));
                     }
                 }
+            }
+            Ok((ToAgent::Result(mut result), Some(_))) => {
+                // The call has ended by this RESULT already: it is said without what stands in its way.
+                let message = format!("the result cannot be turned into JSON for the caller: {reason}");
+                let failure = Failure::new(ErrorCode::HandlerError, message);
+                result.status = ResultStatus::Failed;
+                result.error = Some(failure.entry());
+                result.content_type = None;
+                result.private = Private::default();
+                self.send_to_agent(turn, key, Kind::Result, Lane::Data, encode(&result, None));
             }
             _ => {}
         }
