@@ -3,5 +3,10 @@
 pub mod certs;
 pub mod cli;
 pub mod config;
+pub mod connection;
+pub mod driver;
+pub mod http;
 pub mod policy_file;
+pub mod server;
+pub mod telemetry;
 pub mod transport;

@@ -1,2 +1,10 @@
 //! The `agent-reach` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+use agent_reach::cli::Cli;
+use clap::Parser;
+
+fn main() -> ExitCode {
+    Cli::parse().run()
+}

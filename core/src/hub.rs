@@ -109,6 +109,9 @@ impl Hub {
         let turn = &mut Turn { now, fx: effects };
         match input {
             Input::Connected { connection, peer } => self.on_connected(turn, connection, peer),
+            Input::Unidentified { connection, reason } => {
+                self.refuse(turn, connection, GoodbyeCode::Unauthorized, &reason, None);
+            }
             Input::Message { connection, message, fault } => {
                 self.on_message(turn, connection, message, fault)
             }

@@ -36,6 +36,13 @@ pub enum Input {
         /// Who is at the other end.
         peer: Peer,
     },
+    /// The certificate names nobody by the rules of the protocol: the connection ends with `unauthorized`.
+    Unidentified {
+        /// Where.
+        connection: ConnectionId,
+        /// Which rule it breaks, for GOODBYE.
+        reason: String,
+    },
     /// A whole message came.
     Message {
         /// Where.

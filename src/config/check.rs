@@ -18,8 +18,8 @@ pub(super) fn version(source: &mut Source<'_>, version: Option<u64>) {
     }
 }
 
-pub(super) fn all(source: &mut Source<'_>, config: &Config) {
-    required(source, config);
+pub(super) fn all(source: &mut Source<'_>, config: &Config, required_keys: &[(&str, &str)]) {
+    required(source, config, required_keys);
     bounds(source, config);
     liveness(source, config);
     agents_files(source, config);
@@ -33,17 +33,10 @@ pub(super) fn all(source: &mut Source<'_>, config: &Config) {
     }
 }
 
-fn required(source: &mut Source<'_>, config: &Config) {
-    let agents = [
-        ("agents.listen", "listen = \"0.0.0.0:7443\""),
-        ("agents.cert", "cert = \"certs/hub.pem\""),
-        ("agents.key", "key = \"certs/hub-key.pem\""),
-        ("agents.client_ca", "client_ca = \"certs/ca.pem\""),
-        ("policy.file", "file = \"policy.toml\""),
-    ];
+fn required(source: &mut Source<'_>, config: &Config, keys: &[(&str, &str)]) {
     let http = config.http.is_some().then_some(("http.listen", "listen = \"127.0.0.1:7080\""));
     let metrics = config.metrics.is_some().then_some(("metrics.listen", "listen = \"127.0.0.1:9464\""));
-    for (key, example) in agents.into_iter().chain(http).chain(metrics) {
+    for (key, example) in keys.iter().copied().chain(http).chain(metrics) {
         if !source.has(key) {
             let section = key.split('.').next().unwrap_or_default();
             source.problem(key, format!("is missing; write for example {example} in [{section}]"));

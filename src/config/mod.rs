@@ -63,8 +63,38 @@ impl Config {
     /// Every problem that was found, in the order of the lines, those without a line first.
     pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<Self, Vec<Problem>> {
         let text = read_text(path).map_err(|problem| vec![problem])?;
+        Self::parse(path, &text, env, &REQUIRED)
+    }
+
+    /// The configuration of `agent-reach dev`: certificates that [`crate::certs::ensure_dev`] made in `dir`,
+    /// everything else by default or from the environment. No policy: everybody may do everything under the
+    /// own name.
+    ///
+    /// # Errors
+    /// Every problem that was found, which the environment alone can cause.
+    pub fn for_dev(
+        dir: &Path,
+        agents: SocketAddr,
+        http: SocketAddr,
+        metrics: SocketAddr,
+        env: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Vec<Problem>> {
+        let text = format!(
+            "version = 1\n[agents]\nlisten = \"{agents}\"\ncert = \"hub.pem\"\nkey = \"hub-key.pem\"\n\
+             client_ca = \"ca.pem\"\ncrl = \"crl.pem\"\n[http]\nlisten = \"{http}\"\n\
+             [metrics]\nlisten = \"{metrics}\"\n"
+        );
+        Self::parse(&dir.join("dev.toml"), &text, env, &[])
+    }
+
+    fn parse(
+        path: &Path,
+        text: &str,
+        env: impl IntoIterator<Item = (String, String)>,
+        required: &[(&str, &str)],
+    ) -> Result<Self, Vec<Problem>> {
         let env: Vec<_> = env.into_iter().collect();
-        let mut source = Source::new(path, &text, &env, &SECTIONS)?;
+        let mut source = Source::new(path, text, &env, &SECTIONS)?;
         let version = source.version();
         let mut config = Self {
             agents: source.section("agents").unwrap_or_default(),
@@ -84,43 +114,12 @@ impl Config {
         };
         config.resolve(path.parent().unwrap_or(Path::new("")));
         check::version(&mut source, version);
-        check::all(&mut source, &config);
+        check::all(&mut source, &config, required);
         if source.problems.is_empty() {
             return Ok(config);
         }
         source.problems.sort_by(|a, b| (a.line, &a.key).cmp(&(b.line, &b.key)));
         Err(source.problems)
-    }
-
-    /// The configuration of `agent-reach dev`: certificates that [`crate::certs::ensure_dev`] made in `dir`,
-    /// everything else by default. No policy: everybody may do everything under the own name.
-    #[must_use]
-    pub fn for_dev(dir: &Path, agents: SocketAddr, http: SocketAddr, metrics: SocketAddr) -> Self {
-        let mut config = Self {
-            agents: Agents {
-                listen: agents,
-                cert: "hub.pem".into(),
-                key: "hub-key.pem".into(),
-                client_ca: "ca.pem".into(),
-                crl: Some("crl.pem".into()),
-                ..Agents::default()
-            },
-            http: Some(Http { listen: http, ..Http::default() }),
-            metrics: Some(Metrics { listen: metrics }),
-            liveness: Liveness::default(),
-            limits: Limits::default(),
-            calls: Calls::default(),
-            breaker: Breaker::default(),
-            dedupe: Dedupe::default(),
-            store: Store::default(),
-            callbacks: Callbacks::default(),
-            audit: Audit::default(),
-            policy: None,
-            tracing: Tracing::default(),
-            written: BTreeSet::new(),
-        };
-        config.resolve(dir);
-        config
     }
 
     /// The keys that were written, in the file or the environment, but do nothing in this version.
@@ -166,6 +165,15 @@ pub fn environment() -> Vec<(String, String)> {
         .filter(|(name, _)| name.starts_with(ENV_PREFIX))
         .collect()
 }
+
+/// What has to be written, with an example.
+const REQUIRED: [(&str, &str); 5] = [
+    ("agents.listen", "listen = \"0.0.0.0:7443\""),
+    ("agents.cert", "cert = \"certs/hub.pem\""),
+    ("agents.key", "key = \"certs/hub-key.pem\""),
+    ("agents.client_ca", "client_ca = \"certs/ca.pem\""),
+    ("policy.file", "file = \"policy.toml\""),
+];
 
 const SECTIONS: [&str; 13] = [
     "agents",

@@ -359,10 +359,14 @@ fn hosts_and_origins_have_one_form() {
 
 #[test]
 fn dev_needs_no_file_and_its_paths_are_in_its_directory() {
-    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let config = Config::for_dev(Path::new("/d"), any, any, any);
-    assert_eq!(config.agents.cert, PathBuf::from("/d/hub.pem"));
-    assert_eq!(config.agents.crl, Some(PathBuf::from("/d/crl.pem")));
-    assert_eq!(config.http.as_ref().unwrap().tokens, PathBuf::from("/d/tokens.toml"));
+    let dir = tempfile::tempdir().unwrap();
+    crate::certs::ensure_dev(dir.path(), &[]).unwrap();
+    let any = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let env = [("AGENT_REACH__LIVENESS__RESUME_MS".to_owned(), "77".to_owned())];
+    let config = Config::for_dev(dir.path(), any(1), any(2), any(3), env).unwrap();
+    assert_eq!(config.agents.cert, dir.path().join("hub.pem"));
+    assert_eq!(config.agents.crl, Some(dir.path().join("crl.pem")));
+    assert_eq!(config.http.as_ref().unwrap().tokens, dir.path().join("tokens.toml"));
+    assert_eq!(config.liveness.resume_ms, 77);
     assert_eq!((config.policy.clone(), config.without_effect()), (None, vec![]));
 }

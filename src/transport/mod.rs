@@ -1,5 +1,8 @@
-//! What lies between a socket and a connection: TLS, PEM files, and who a certificate proves.
+//! What lies between a socket and a connection: the listener, TLS, PEM files, who a certificate proves, and
+//! the upgrade.
 
 pub mod identity;
+pub mod listener;
 pub mod pem;
 pub mod tls;
+pub mod upgrade;

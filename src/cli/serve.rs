@@ -1,0 +1,114 @@
+//! `agent-reach serve`: a hub from a configuration file. And what every command that runs a hub shares.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::{self, Config};
+use crate::server::{Ready, Server};
+use crate::telemetry::logging;
+
+/// Exit code of a start that failed.
+const FAILED: u8 = 1;
+
+/// Arguments of `agent-reach serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Runs the command. Exit 0 after a drain, 1 when it could not start, 130 when it was stopped at once.
+#[must_use]
+pub fn run(args: &ServeArgs) -> ExitCode {
+    match Config::load(&args.config, config::environment()) {
+        Ok(config) => run_hub(&config, None, |ready| write_line(&ready)),
+        Err(problems) => {
+            for problem in problems {
+                eprintln!("{problem}");
+            }
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Runs a hub until it is told to stop.
+pub fn run_hub(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)) -> ExitCode {
+    if let Err(error) = logging::init(&config.tracing) {
+        eprintln!("tracing.log: {error}");
+        return ExitCode::from(FAILED);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cannot start the runtime: {error}");
+            return ExitCode::from(FAILED);
+        }
+    };
+    runtime.block_on(serve(config, dir, on_ready))
+}
+
+async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)) -> ExitCode {
+    // Before the ready line: whoever reads it may send a signal at once.
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("cannot listen for signals: {error}");
+            return ExitCode::from(FAILED);
+        }
+    };
+    let server = match Server::start(config, dir).await {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(FAILED);
+        }
+    };
+    on_ready(server.ready().clone());
+    signals.next().await;
+    // Cancel-safe: whichever comes first ends the process.
+    tokio::select! {
+        () = server.stop() => ExitCode::SUCCESS,
+        () = signals.next() => ExitCode::from(130),
+    }
+}
+
+/// SIGTERM and SIGINT.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// When the system has no room for it.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) {
+        // Cancel-safe: a signal that is not taken now is taken by the next call.
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Prints a line of JSON for programs.
+pub fn write_line<T: serde::Serialize>(value: &T) {
+    let Ok(mut line) = serde_json::to_vec(value) else { return };
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    // Nobody reads it when the pipe is closed; the hub serves all the same.
+    if out.write_all(&line).and_then(|()| out.flush()).is_err() {
+        tracing::debug!("nobody reads the ready line");
+    }
+}

@@ -1,0 +1,104 @@
+//! The edge of a connection: its subprotocol on the wire, MessagePack inside.
+
+use agent_reach_protocol::limits::{SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK};
+use agent_reach_protocol::{
+    CallError, ErrorCode, FieldError, ResultStatus, ToAgent, decode_to_agent, encode, json,
+};
+use bytes::Bytes;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::driver::Inbound;
+
+/// How a peer writes envelopes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Binary messages.
+    MessagePack,
+    /// Text messages.
+    Json,
+}
+
+impl Encoding {
+    /// The encoding of a subprotocol name.
+    #[must_use]
+    pub fn of_subprotocol(name: &str) -> Option<Self> {
+        match name {
+            SUBPROTOCOL_MSGPACK => Some(Self::MessagePack),
+            SUBPROTOCOL_JSON => Some(Self::Json),
+            _ => None,
+        }
+    }
+
+    /// The subprotocol's name.
+    #[must_use]
+    pub const fn subprotocol(self) -> &'static str {
+        match self {
+            Self::MessagePack => SUBPROTOCOL_MSGPACK,
+            Self::Json => SUBPROTOCOL_JSON,
+        }
+    }
+
+    /// What a WebSocket message is to the core; nothing for a close, which the library answers.
+    pub(super) fn inbound(self, message: Message) -> Option<Inbound> {
+        match (self, message) {
+            (_, Message::Ping(_) | Message::Pong(_)) => Some(Inbound::Alive),
+            (Self::MessagePack, Message::Binary(bytes)) => Some(Inbound::Message(bytes, None)),
+            (Self::Json, Message::Text(text)) => Some(from_json(&text)),
+            (Self::MessagePack, Message::Text(_)) => {
+                Some(Inbound::Untrusted(format!("a text message on the subprotocol {SUBPROTOCOL_MSGPACK}")))
+            }
+            (Self::Json, Message::Binary(_)) => {
+                Some(Inbound::Untrusted(format!("a binary message on the subprotocol {SUBPROTOCOL_JSON}")))
+            }
+            (_, Message::Close(_) | Message::Frame(_)) => None,
+        }
+    }
+
+    /// One of our envelopes as the peer reads it.
+    pub(super) fn outbound(self, message: Bytes, max_message: usize) -> Result<Message, Inbound> {
+        if self == Self::MessagePack {
+            return Ok(Message::Binary(message));
+        }
+        match to_json(&message, max_message) {
+            Ok(text) => Ok(Message::text(text)),
+            // The call has ended with this RESULT: its caller gets the end without the body.
+            Err(reason) => match without_body(&message, &reason).map(|end| to_json(&end, max_message)) {
+                Some(Ok(text)) => Ok(Message::text(text)),
+                _ => Err(Inbound::Undeliverable(message, reason)),
+            },
+        }
+    }
+}
+
+fn from_json(text: &str) -> Inbound {
+    match json::to_msgpack(text) {
+        Ok(json::Converted { envelope, fault }) => {
+            let fault = fault.map(|fault| FieldError { field: fault.field, message: fault.message });
+            Inbound::Message(envelope.into(), fault)
+        }
+        Err(refused) => Inbound::Untrusted(refused.to_string()),
+    }
+}
+
+fn to_json(message: &Bytes, max_message: usize) -> Result<String, String> {
+    let text = json::from_msgpack(message).map_err(|e| e.to_string())?;
+    if text.len() > max_message {
+        return Err(format!("as JSON the message has {} bytes; {max_message} are allowed", text.len()));
+    }
+    Ok(text)
+}
+
+/// A RESULT that says why its body is missing; `None` when the message is no RESULT.
+fn without_body(message: &Bytes, reason: &str) -> Option<Bytes> {
+    let Ok((ToAgent::Result(mut result), _)) = decode_to_agent(message) else { return None };
+    let text = format!("the result's body cannot be turned into JSON: {reason}");
+    result.status = ResultStatus::Failed;
+    result.content_type = None;
+    result.error = Some(CallError {
+        code: ErrorCode::HandlerError.as_str(),
+        message: &text,
+        retryable: false,
+        details: None,
+    });
+    Some(encode(&result, None))
+}

@@ -1,0 +1,327 @@
+//! Owns the core. This is the one place where concurrency is chosen: swap it, and nothing else changes.
+//!
+//! The core stands behind a mutex that each connection's task enters itself, once for a batch: it hands in
+//! what it read, takes what is to be written, and leaves. A task of its own for the core would cost every
+//! frame two more wake-ups, and wake-ups are what a hop costs (ADR 0001).
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use agent_reach_core::{
+    Batch, ConnectionId, Counters, Effects, Fact, Gauges, Hub, Input, Now, Outgoing, Peer, Policy, Settings,
+};
+use agent_reach_protocol::FieldError;
+use bytes::Bytes;
+use slab::Slab;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Most messages that a connection takes to write at once.
+const BATCH_FRAMES: usize = 64;
+/// About the most bytes that a connection takes to write at once.
+pub const BATCH_BYTES: usize = 256 * 1024;
+
+/// Hears what happened, off the lock.
+pub trait Observer: Send + Sync + 'static {
+    /// One fact of the core.
+    fn fact(&self, fact: &Fact);
+    /// How long the oldest of a batch was inside the hub, from its arrival to its being taken for writing.
+    fn hop(&self, inside: Duration);
+}
+
+/// What a connection read.
+#[derive(Debug)]
+pub enum Inbound {
+    /// A message, as MessagePack, and what the JSON edge found wrong with it.
+    Message(Bytes, Option<FieldError>),
+    /// A ping or pong.
+    Alive,
+    /// Something that cannot be an envelope of this subprotocol.
+    Untrusted(String),
+    /// A message over the limit.
+    TooLarge,
+    /// One of our own messages that cannot be turned into the peer's encoding.
+    Undeliverable(Bytes, String),
+}
+
+impl Inbound {
+    fn into_input(self, connection: ConnectionId) -> Input {
+        match self {
+            Self::Message(message, fault) => Input::Message { connection, message, fault },
+            Self::Alive => Input::Alive { connection },
+            Self::Untrusted(reason) => Input::Untrusted { connection, reason },
+            Self::TooLarge => Input::TooLarge { connection },
+            Self::Undeliverable(message, reason) => Input::Undeliverable { connection, message, reason },
+        }
+    }
+}
+
+/// The core, and what has to change together with it.
+struct Inner {
+    hub: Hub,
+    connections: Slab<Slot>,
+    generation: u32,
+    /// When certificates of open connections run out, the soonest first.
+    expiries: BTreeSet<(Now, ConnectionId)>,
+    /// Until when the timer task sleeps.
+    armed: Option<Now>,
+}
+
+/// The shell's side of one connection.
+struct Slot {
+    generation: u32,
+    /// Of its task, while it waits for something to write.
+    waker: Option<Waker>,
+    expires: Option<Now>,
+}
+
+/// Memory that one turn needs and the next uses again.
+#[derive(Default)]
+struct Scratch {
+    effects: Effects,
+    wakers: Vec<Waker>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// The core behind its lock.
+pub struct Driver {
+    inner: Mutex<Inner>,
+    started: Instant,
+    observer: Arc<dyn Observer>,
+    timer: Notify,
+    empty: Notify,
+}
+
+impl Driver {
+    /// A hub that has just started. [`Driver::keep_time`] has to run for its deadlines.
+    pub fn new(settings: Settings, policy: Policy, observer: Arc<dyn Observer>) -> Arc<Self> {
+        let inner = Inner {
+            hub: Hub::new(settings, policy),
+            connections: Slab::new(),
+            generation: 0,
+            expiries: BTreeSet::new(),
+            armed: None,
+        };
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            started: Instant::now(),
+            observer,
+            timer: Notify::new(),
+            empty: Notify::new(),
+        })
+    }
+
+    /// Names a new connection. `valid_for`: how long its certificate is still good.
+    pub fn connect(&self, peer: Peer, valid_for: Option<Duration>) -> ConnectionId {
+        let now = self.now();
+        let expires =
+            valid_for.and_then(|left| u64::try_from(left.as_millis()).ok()).map(|ms| now.plus_ms(ms));
+        let mut inner = self.lock();
+        inner.generation = inner.generation.wrapping_add(1);
+        let generation = inner.generation;
+        let index = inner.connections.insert(Slot { generation, waker: None, expires });
+        // A table of four thousand million connections has no memory to stand in.
+        let connection = ConnectionId { index: u32::try_from(index).unwrap_or(u32::MAX), generation };
+        if let Some(expires) = expires {
+            inner.expiries.insert((expires, connection));
+        }
+        self.settle(inner, now, [Input::Connected { connection, peer }], None);
+        connection
+    }
+
+    /// Ends a connection whose certificate names nobody.
+    pub fn unidentified(&self, connection: ConnectionId, reason: String) {
+        self.settle(self.lock(), self.now(), [Input::Unidentified { connection, reason }], None);
+    }
+
+    /// One turn of a connection: hands in what it read, takes what it is to write. With nothing to write its
+    /// task is woken when that changes.
+    pub fn turn(
+        &self,
+        connection: ConnectionId,
+        inbox: &mut Vec<Inbound>,
+        waker: &Waker,
+        batch: &mut Vec<Outgoing>,
+        may_write: bool,
+    ) {
+        let now = self.now();
+        let inner = self.lock();
+        let inputs = inbox.drain(..).map(|inbound| inbound.into_input(connection));
+        let taken = self.settle(inner, now, inputs, Some(Writer { connection, waker, batch, may_write }));
+        if let Some(Batch { since }) = taken {
+            self.observer.hop(Duration::from_micros(self.now().micros_since(since)));
+        }
+    }
+
+    /// The connection's socket is gone.
+    pub fn close(&self, connection: ConnectionId) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let index = connection.index as usize;
+        if let Some(slot) = inner.connections.try_remove(index)
+            && let Some(expires) = slot.expires
+        {
+            inner.expiries.remove(&(expires, connection));
+        }
+        let last = inner.connections.is_empty();
+        self.settle(inner, now, [Input::Closed { connection }], None);
+        if last {
+            self.empty.notify_waiters();
+        }
+    }
+
+    /// Starts the drain.
+    pub fn drain(&self, drain_ms: u64) {
+        self.settle(self.lock(), self.now(), [Input::Drain { drain_ms }], None);
+    }
+
+    /// Waits until no connection is open.
+    pub async fn emptied(&self) {
+        loop {
+            let notified = self.empty.notified();
+            if self.lock().connections.is_empty() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Whether the hub takes new sessions.
+    pub fn is_draining(&self) -> bool {
+        self.lock().hub.is_draining()
+    }
+
+    /// Counts and sizes, for a scrape.
+    pub fn figures(&self) -> (Counters, Gauges) {
+        let inner = self.lock();
+        (inner.hub.counters().clone(), inner.hub.gauges())
+    }
+
+    /// Sleeps until something is due, tells the core, and begins again. Never ends by itself.
+    pub async fn keep_time(self: Arc<Self>) {
+        loop {
+            let notified = self.timer.notified();
+            let due = {
+                let mut inner = self.lock();
+                inner.armed = inner.next_due();
+                inner.armed
+            };
+            match due {
+                None => notified.await,
+                Some(due) => {
+                    let until = self.started + Duration::from_micros(due.micros());
+                    // Both sides are cancel-safe: a notice that is not heard is found by the next look.
+                    tokio::select! {
+                        () = tokio::time::sleep_until(until) => self.tick(),
+                        () = notified => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn tick(&self) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let mut inputs = vec![Input::Tick];
+        while let Some((at, connection)) = inner.expiries.first().copied() {
+            if at > now {
+                break;
+            }
+            inner.expiries.pop_first();
+            inputs.push(Input::CredentialsEnded { connection, revoked: false });
+        }
+        self.settle(inner, now, inputs, None);
+    }
+
+    /// Gives inputs to the core and carries out what comes of them, after the lock is left.
+    fn settle(
+        &self,
+        mut inner: MutexGuard<'_, Inner>,
+        now: Now,
+        inputs: impl IntoIterator<Item = Input>,
+        writer: Option<Writer<'_>>,
+    ) -> Option<Batch> {
+        SCRATCH.with_borrow_mut(|Scratch { effects, wakers }| {
+            for input in inputs {
+                inner.hub.handle(now, input, effects);
+            }
+            let awake = writer.as_ref().map(|writer| writer.connection);
+            let taken = writer.and_then(|writer| inner.write(writer));
+            // The one that is here needs no waking: it takes what it has to write, or will when it has written.
+            for connection in effects.wake.drain(..).filter(|connection| Some(*connection) != awake) {
+                let slot = inner.connections.get_mut(connection.index as usize);
+                let slot = slot.filter(|slot| slot.generation == connection.generation);
+                wakers.extend(slot.and_then(|slot| slot.waker.take()));
+            }
+            let due = inner.next_due();
+            let sooner = due.is_some_and(|due| inner.armed.is_none_or(|armed| due < armed));
+            if sooner {
+                inner.armed = due;
+            }
+            drop(inner);
+            for waker in wakers.drain(..) {
+                waker.wake();
+            }
+            if sooner {
+                self.timer.notify_one();
+            }
+            for fact in &effects.facts {
+                self.observer.fact(fact);
+            }
+            effects.clear();
+            taken
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic in the core is a fault of ours that must not take every other connection with it.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Now {
+        let micros = self.started.elapsed().as_micros();
+        Now::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+/// A connection that wants what it has to write.
+struct Writer<'a> {
+    connection: ConnectionId,
+    waker: &'a Waker,
+    batch: &'a mut Vec<Outgoing>,
+    may_write: bool,
+}
+
+impl Inner {
+    fn write(&mut self, writer: Writer<'_>) -> Option<Batch> {
+        let Writer { connection, waker, batch, may_write } = writer;
+        let taken = match may_write {
+            true => self.hub.take_outbound(connection, BATCH_FRAMES, BATCH_BYTES, batch),
+            false => None,
+        };
+        let slot = self.connections.get_mut(connection.index as usize)?;
+        if slot.generation == connection.generation {
+            match &mut slot.waker {
+                Some(own) => own.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+        }
+        taken
+    }
+
+    fn next_due(&self) -> Option<Now> {
+        let expiry = self.expiries.first().map(|(at, _)| *at);
+        match (self.hub.next_timeout(), expiry) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (one, other) => one.or(other),
+        }
+    }
+}

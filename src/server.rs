@@ -1,0 +1,279 @@
+//! A running hub, assembled in reading order, and how it stops.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_reach_core::{Fact, Outcome, Policy, Settings};
+use agent_reach_protocol::ErrorCode;
+use agent_reach_protocol::names::{NameError, Pattern};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
+
+use crate::config::{Config, Problem};
+use crate::driver::{Driver, Observer};
+use crate::http::{self, AllowedHosts, ServeOptions};
+use crate::policy_file::{PolicyFile, Rule};
+use crate::telemetry::logging;
+use crate::telemetry::metrics::{Metrics, tls_reason};
+use crate::transport::identity::IdentityError;
+use crate::transport::listener::{Accepted, Gatekeeper, Limits, Listener};
+use crate::transport::tls::{self, TlsError};
+
+/// How long closing connections get after the drain before the process ends anyway.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// Why a hub did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("{key} = \"{address}\": cannot listen: {source}; free the address, or write another one")]
+    Listen {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Its value.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The policy file cannot be used.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Policy(Vec<Problem>),
+    /// The system has no randomness.
+    #[error("no random numbers from the system")]
+    Random,
+}
+
+/// Where a hub can be reached: the line of JSON that says it serves.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ready {
+    /// Always true.
+    pub ready: bool,
+    /// URL for agents, without its path.
+    pub agents: String,
+    /// URL of health and, later, console and API.
+    pub http: Option<String>,
+    /// URL of `/metrics`.
+    pub metrics: Option<String>,
+    /// Where `dev` keeps its certificates.
+    pub dir: Option<String>,
+    /// URL of the console; none in this version.
+    pub console: Option<String>,
+}
+
+/// A hub that serves.
+pub struct Server {
+    driver: Arc<Driver>,
+    ready: Ready,
+    drain_ms: u64,
+    tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Binds, builds and starts everything.
+    ///
+    /// # Errors
+    /// When an address, a certificate or the policy cannot be used. Nothing is left running then.
+    pub async fn start(config: &Config, dir: Option<&Path>) -> Result<Self, StartError> {
+        let policy = match &config.policy {
+            Some(policy) => rules(&PolicyFile::load(&policy.file).map_err(StartError::Policy)?)?,
+            None => Policy::open(),
+        };
+        let tls = TlsAcceptor::from(tls::server_config(&config.tls_files())?);
+        let agents = bind("agents.listen", config.agents.listen).await?;
+        let watcher = Arc::new(Watcher { metrics: Metrics::new() });
+        let driver = Driver::new(settings(config)?, policy, Arc::clone(&watcher) as Arc<dyn Observer>);
+        let mut tasks = JoinSet::new();
+
+        let http = match &config.http {
+            Some(section) => {
+                let socket = bind("http.listen", section.listen).await?;
+                let scheme = if section.cert.is_some() { "https" } else { "http" };
+                let address = url(scheme, &socket, section.listen);
+                let health = Arc::clone(&driver);
+                let routes = http::health_router(move || !health.is_draining());
+                let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
+                let tls = match (&section.cert, &section.key) {
+                    (Some(cert), Some(key)) => Some(watch::channel(tls::http_server_config(cert, key)?).1),
+                    _ => None,
+                };
+                let options = ServeOptions { tls, ..ServeOptions::default() };
+                tasks.spawn(http::serve(socket, router, options, std::future::pending()));
+                Some(address)
+            }
+            None => None,
+        };
+        let metrics = match &config.metrics {
+            Some(section) => {
+                let socket = bind("metrics.listen", section.listen).await?;
+                let address = url("http", &socket, section.listen);
+                let (scraped, figures) = (Arc::clone(&watcher), Arc::clone(&driver));
+                let router = http::metrics_router(move || {
+                    let (counters, gauges) = figures.figures();
+                    scraped.metrics.scrape(&counters, &gauges)
+                });
+                tasks.spawn(http::serve(socket, router, ServeOptions::default(), std::future::pending()));
+                Some(address)
+            }
+            None => None,
+        };
+        tasks.spawn(watcher.metrics.upkeep());
+        tasks.spawn(Arc::clone(&driver).keep_time());
+        let ready = Ready {
+            ready: true,
+            agents: url("wss", &agents, config.agents.listen),
+            http,
+            metrics,
+            dir: dir.map(|dir| dir.display().to_string()),
+            console: None,
+        };
+        let listener = Listener {
+            socket: agents,
+            tls,
+            driver: Arc::clone(&driver),
+            limits: limits(config),
+            gatekeeper: watcher,
+        };
+        tasks.spawn(listener.run());
+        for key in config.without_effect() {
+            warn!(key, "this key has no effect in this version");
+        }
+        info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
+        Ok(Self { driver, ready, drain_ms: config.agents.drain_ms, tasks })
+    }
+
+    /// Where it can be reached.
+    pub const fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Drains: no new sessions, open calls may finish, every connection is told and closed. Listeners stay
+    /// until the end, so that who comes meanwhile is told as well.
+    pub async fn stop(mut self) {
+        info!(drain_ms = self.drain_ms, "draining");
+        self.driver.drain(self.drain_ms);
+        let bound = Duration::from_millis(self.drain_ms) + LAST_WORDS;
+        if tokio::time::timeout(bound, self.driver.emptied()).await.is_err() {
+            warn!("connections are still open at the end of the drain");
+        }
+        self.tasks.shutdown().await;
+        info!("stopped");
+    }
+}
+
+async fn bind(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { key, address, source })
+}
+
+/// The address that was really taken, where port 0 was asked for.
+fn url(scheme: &str, socket: &TcpListener, asked: SocketAddr) -> String {
+    format!("{scheme}://{}", socket.local_addr().unwrap_or(asked))
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        connections: config.agents.max_connections as usize,
+        handshakes: config.agents.max_handshakes as usize,
+        handshake: Duration::from_millis(config.agents.handshake_timeout_ms),
+        max_message: config.limits.max_message,
+    }
+}
+
+fn settings(config: &Config) -> Result<Settings, StartError> {
+    let mut seed = [0; 8];
+    tls::provider().secure_random.fill(&mut seed).map_err(|_| StartError::Random)?;
+    let Config { agents, liveness, limits, calls, dedupe, .. } = config;
+    Ok(Settings {
+        seed: u64::from_ne_bytes(seed),
+        handshake_timeout_ms: agents.handshake_timeout_ms,
+        keepalive_ms: liveness.keepalive_ms,
+        suspect_ms: liveness.suspect_ms,
+        gone_ms: liveness.gone_ms,
+        resume_ms: liveness.resume_ms,
+        max_message: limits.max_message,
+        max_in_flight: limits.max_in_flight,
+        outbound_bytes: limits.outbound_bytes,
+        open_bytes: limits.queue_bytes,
+        registrations_per_10s: limits.registrations_per_10s as usize,
+        accept_timeout_ms: calls.accept_timeout_ms,
+        timeout_ms: calls.timeout_ms,
+        budget_ms: calls.budget_ms,
+        dedupe_ttl_ms: dedupe.ttl_ms,
+        dedupe_bytes: dedupe.max_bytes,
+        ..Settings::default()
+    })
+}
+
+/// The rules of a policy file, which was checked when it was read.
+fn rules(file: &PolicyFile) -> Result<Policy, StartError> {
+    let rule = |rule: &Rule| -> Result<agent_reach_core::Rule, NameError> {
+        let patterns = |texts: &[String]| {
+            texts.iter().map(|text| text.parse::<Pattern>()).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(agent_reach_core::Rule {
+            identity: (rule.identity != "*").then(|| rule.identity.clone()),
+            agent_ids: rule.agent_ids.clone(),
+            provide: patterns(&rule.provide)?,
+            call: patterns(&rule.call)?,
+        })
+    };
+    let rules = file.rules.iter().map(rule).collect::<Result<_, _>>().map_err(|error| {
+        let message = error.to_string();
+        StartError::Policy(vec![Problem { file: "policy".into(), line: None, key: "rules".into(), message }])
+    })?;
+    Ok(Policy { version: file.version, rules, aliases: file.aliases.clone() })
+}
+
+/// Writes down what the core and the listener say.
+struct Watcher {
+    metrics: Metrics,
+}
+
+impl Observer for Watcher {
+    fn fact(&self, fact: &Fact) {
+        self.metrics.record(fact);
+        logging::log_fact(fact);
+    }
+
+    fn hop(&self, inside: Duration) {
+        self.metrics.hub_seconds(inside);
+    }
+}
+
+impl Gatekeeper for Watcher {
+    fn accepted(&self, outcome: Accepted, took: Duration) {
+        self.metrics.connection(match outcome {
+            Accepted::Open => Outcome::Completed,
+            Accepted::Full => Outcome::Failed(ErrorCode::Overloaded),
+            Accepted::Certificate => Outcome::Failed(ErrorCode::Unauthorized),
+            Accepted::NoWebSocket => Outcome::Failed(ErrorCode::InvalidRequest),
+            Accepted::TooSlow => Outcome::Failed(ErrorCode::Timeout),
+        });
+        if outcome == Accepted::Open {
+            self.metrics.handshake(took);
+        }
+    }
+
+    fn tls_failed(&self, error: &std::io::Error) -> Accepted {
+        match tls_reason(error) {
+            Some(reason) => {
+                self.metrics.auth_failure(reason);
+                Accepted::Certificate
+            }
+            None => Accepted::NoWebSocket,
+        }
+    }
+
+    fn unidentified(&self, error: &IdentityError) {
+        self.metrics.auth_failure(error.reason());
+        warn!(%error, "a certificate names nobody");
+    }
+}

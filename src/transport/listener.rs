@@ -1,0 +1,191 @@
+//! The agent listener: accepts sockets, makes each a TLS stream, a WebSocket and a connection of the hub.
+//!
+//! What a peer can hold before it is known is bounded three times: connections in all, handshakes under way,
+//! and the time of each. A peer that connects and says nothing holds no place among the handshakes.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agent_reach_core::Peer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_tungstenite::WebSocketStream;
+use tracing::{debug, warn};
+
+use crate::connection::{Connection, Encoding, websocket_config};
+use crate::driver::Driver;
+use crate::transport::identity::{IdentityError, Principal, principal};
+use crate::transport::upgrade::upgrade;
+
+/// How long accepting pauses when the system has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bounds of the listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most open connections.
+    pub connections: usize,
+    /// Most handshakes under way.
+    pub handshakes: usize,
+    /// From the accepted socket to the WebSocket.
+    pub handshake: Duration,
+    /// Largest WebSocket message, in bytes.
+    pub max_message: usize,
+}
+
+/// How an accepted socket ended, or did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// It became a WebSocket.
+    Open,
+    /// There was no room for it.
+    Full,
+    /// The certificate was missing or no good.
+    Certificate,
+    /// It was no TLS, or no upgrade of ours.
+    NoWebSocket,
+    /// It took too long.
+    TooSlow,
+}
+
+/// Hears of every accepted socket.
+pub trait Gatekeeper: Send + Sync + 'static {
+    /// A socket became a connection, or did not; with the time of its handshake.
+    fn accepted(&self, outcome: Accepted, took: Duration);
+    /// A TLS handshake failed: by the certificate, or otherwise.
+    fn tls_failed(&self, error: &std::io::Error) -> Accepted;
+    /// A certificate named nobody.
+    fn unidentified(&self, error: &IdentityError);
+}
+
+/// The listener of agents.
+pub struct Listener {
+    /// Where sockets come from.
+    pub socket: TcpListener,
+    /// How they become TLS streams.
+    pub tls: TlsAcceptor,
+    /// The hub.
+    pub driver: Arc<Driver>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Who hears of it.
+    pub gatekeeper: Arc<dyn Gatekeeper>,
+}
+
+impl Listener {
+    /// Accepts until the task is dropped.
+    pub async fn run(self) {
+        let room = Arc::new(Semaphore::new(self.limits.connections));
+        let shared = Arc::new(Shared {
+            tls: self.tls,
+            driver: self.driver,
+            limits: self.limits,
+            gatekeeper: self.gatekeeper,
+            handshakes: Semaphore::new(self.limits.handshakes),
+        });
+        loop {
+            let socket = match self.socket.accept().await {
+                Ok((socket, _)) => socket,
+                Err(error) => {
+                    // Out of descriptors, most likely: trying again at once would only burn the processor.
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+                shared.gatekeeper.accepted(Accepted::Full, Duration::ZERO);
+                continue;
+            };
+            tokio::spawn(admit(Arc::clone(&shared), socket, permit));
+        }
+    }
+}
+
+struct Shared {
+    tls: TlsAcceptor,
+    driver: Arc<Driver>,
+    limits: Limits,
+    gatekeeper: Arc<dyn Gatekeeper>,
+    handshakes: Semaphore,
+}
+
+/// The whole life of an accepted socket.
+async fn admit(shared: Arc<Shared>, socket: TcpStream, permit: OwnedSemaphorePermit) {
+    // Boxed, and gone before the long life begins: inline it would cost every idle connection the size of
+    // the handshake's largest state, for ever.
+    let connection = Box::pin(open(&shared, socket)).await;
+    drop(shared);
+    if let Some(connection) = connection {
+        connection.await;
+    }
+    drop(permit);
+}
+
+async fn open(shared: &Shared, socket: TcpStream) -> Option<Connection<TlsStream<TcpStream>>> {
+    let started = Instant::now();
+    let shaken = tokio::time::timeout(shared.limits.handshake, shake_hands(shared, socket)).await;
+    let (outcome, opened) = match shaken {
+        Ok(Ok(opened)) => (Accepted::Open, Some(opened)),
+        Ok(Err(outcome)) => (outcome, None),
+        Err(_) => (Accepted::TooSlow, None),
+    };
+    shared.gatekeeper.accepted(outcome, started.elapsed());
+    let (stream, encoding) = opened?;
+    Some(register(shared, stream, encoding))
+}
+
+async fn shake_hands(
+    shared: &Shared,
+    socket: TcpStream,
+) -> Result<(WebSocketStream<TlsStream<TcpStream>>, Encoding), Accepted> {
+    socket.set_nodelay(true).map_err(|_| Accepted::NoWebSocket)?;
+    socket.readable().await.map_err(|_| Accepted::NoWebSocket)?;
+    let _place = shared.handshakes.acquire().await.map_err(|_| Accepted::Full)?;
+    let stream = shared.tls.accept(socket).await.map_err(|error| {
+        debug!(%error, "TLS handshake failed");
+        shared.gatekeeper.tls_failed(&error)
+    })?;
+    upgrade(stream, websocket_config(shared.limits.max_message)).await.map_err(|error| {
+        debug!(%error, "upgrade refused");
+        Accepted::NoWebSocket
+    })
+}
+
+/// Makes the hub know a WebSocket, by what its certificate says.
+fn register(
+    shared: &Shared,
+    stream: WebSocketStream<TlsStream<TcpStream>>,
+    encoding: Encoding,
+) -> Connection<TlsStream<TcpStream>> {
+    let leaf = stream.get_ref().get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let proven = match leaf {
+        Some(leaf) => principal(leaf),
+        None => principal(&[]),
+    };
+    let (peer, valid_for) = match &proven {
+        Ok(principal) => {
+            let peer =
+                Peer { identity: principal.identity.as_str().into(), name: principal.name.as_str().into() };
+            (peer, valid_for(principal))
+        }
+        Err(_) => (Peer { identity: "".into(), name: "".into() }, None),
+    };
+    let id = shared.driver.connect(peer, valid_for);
+    if let Err(error) = proven {
+        shared.gatekeeper.unidentified(&error);
+        shared.driver.unidentified(id, error.to_string());
+    }
+    Connection::new(stream, Arc::clone(&shared.driver), id, encoding, shared.limits.max_message)
+}
+
+/// How long the certificate is still good. From here on the monotonic clock counts: a step of the wall clock
+/// ends no session early.
+fn valid_for(principal: &Principal) -> Option<Duration> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let not_after = Duration::from_secs(u64::try_from(principal.not_after).unwrap_or_default());
+    Some(not_after.saturating_sub(now))
+}
