@@ -1,1 +1,65 @@
-//! Rust SDK of Agent-Reach.
+//! Rust SDK of Agent-Reach: provide and call capabilities over one WebSocket that mends itself.
+//!
+//! An agent:
+//!
+//! ```no_run
+//! use agent_reach_sdk::{Agent, Capability, Context, Tls};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let agent = Agent::builder("wss://localhost:7443", "shouter")
+//!     .tls(Tls::from_pem_files("ca.pem", "cert.pem", "key.pem")?)
+//!     .capability(Capability::new("text.upper").idempotent(true), |_: Context, text: String| async move {
+//!         Ok(text.to_uppercase())
+//!     })
+//!     .connect()
+//!     .await?;
+//! agent.serve().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A caller:
+//!
+//! ```no_run
+//! # async fn run(agent: agent_reach_sdk::Agent) -> Result<(), agent_reach_sdk::CallError> {
+//! let shouted: String = agent.call("text.upper", "hello").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What happens when the connection is lost
+//!
+//! The SDK dials again after 1, 2, 4 … 60 s, each with full jitter; the waits become short again only after a
+//! session that lived for half of the hub's `gone_ms`. Open calls are sent again under the same `request_id`,
+//! handlers go on and are never run twice for one intent, capabilities added meanwhile are registered again.
+//! It stays away after GOODBYE codes from 4500 on and after HTTP 4xx (but 408, 425, 429): then
+//! [`Agent::closed`] resolves with the reason and every call fails with it.
+
+mod builder;
+mod calls;
+mod client;
+mod control;
+mod discover;
+mod driver;
+mod errors;
+mod inbox;
+mod payload;
+mod pending;
+mod provide;
+mod session;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod transport;
+
+pub use agent_reach_protocol::{AgentStatus, CallMode, ErrorCode, Policy, Priority, Summary};
+pub use builder::AgentBuilder;
+pub use calls::{CallBuilder, FanOutBuilder};
+pub use client::Agent;
+pub use discover::{AgentInfo, CapabilityInfo, CapabilityRef};
+pub use errors::{Accepted, Attempt, CallError, CallFailure, CloseReason, Code, ConnectError, HandlerError};
+pub use payload::{FromPayload, IntoPayload, Payload, PayloadError};
+pub use pending::{Chunk, FanOut, FanOutStream, Part, PendingCall, ResultStream, Task};
+pub use provide::{Capability, Context, EmitError};
+pub use session::{Acceptance, Load, Reply};
+pub use tls::Tls;

@@ -1,0 +1,246 @@
+//! How an agent begins.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use agent_reach_protocol::limits::{CAPABILITIES_MAX, MAX_CONCURRENCY_DEFAULT, MESSAGE_BYTES_DEFAULT};
+use agent_reach_protocol::names;
+use tokio::sync::{mpsc, watch};
+
+use crate::client::{Agent, Shared, State};
+use crate::control::Control;
+use crate::driver::{Driver, Route};
+use crate::errors::{CloseReason, ConnectError, HandlerError};
+use crate::payload::{FromPayload, IntoPayload};
+use crate::provide::{Capability, Context, Handler, handler};
+use crate::session::{Registration, Rng, Session};
+use crate::tls::Tls;
+use crate::transport::{Address, Dial, NetworkDial};
+
+/// Calls that wait for the connection's task to take them.
+const COMMANDS_MAX: usize = 256;
+
+/// What an agent is and offers; made by [`Agent::builder`].
+#[must_use = "an agent begins with connect()"]
+pub struct AgentBuilder {
+    hub: String,
+    registration: Registration,
+    handlers: HashMap<String, Handler>,
+    tls: Option<Tls>,
+    token: Option<String>,
+    dial: Option<Arc<dyn Dial>>,
+    connect_timeout: Duration,
+    drain: Duration,
+    grace: Duration,
+    problem: Option<ConnectError>,
+}
+
+impl AgentBuilder {
+    pub(crate) fn new(hub: String, agent_id: String) -> Self {
+        let registration = Registration {
+            agent_id,
+            max_concurrency: MAX_CONCURRENCY_DEFAULT,
+            capabilities: BTreeMap::new(),
+            ..Registration::default()
+        };
+        Self {
+            hub,
+            registration,
+            handlers: HashMap::new(),
+            tls: None,
+            token: None,
+            dial: None,
+            connect_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
+            grace: Duration::from_secs(5),
+            problem: None,
+        }
+    }
+
+    /// What proves this agent to the hub. Needed for `wss://`.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// A bearer token, for a hub's HTTP listener.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Offers a capability. The handler takes any type that serde reads and answers any that it writes, or
+    /// [`crate::Payload`] for bytes as they are. Pieces of a streamed result go out with
+    /// [`Context::emit`]; what the handler returns is the end of the stream.
+    pub fn capability<F, Fut, In, Out>(mut self, capability: impl Into<Capability>, function: F) -> Self
+    where
+        F: Fn(Context, In) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Out, HandlerError>> + Send + 'static,
+        In: FromPayload + Send + 'static,
+        Out: IntoPayload + Send + 'static,
+    {
+        let capability = capability.into();
+        if let Err(problem) = capability.check() {
+            self.problem.get_or_insert(problem);
+        }
+        self.handlers.insert(capability.name.clone(), handler(function));
+        self.registration.capabilities.insert(capability.name.clone(), capability);
+        self
+    }
+
+    /// A label of the agent.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.registration.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Most handlers that run at once. Default 50.
+    pub const fn max_concurrency(mut self, handlers: u64) -> Self {
+        self.registration.max_concurrency = handlers;
+        self
+    }
+
+    /// What the agent means to call, as names, `prefix.*` or `*`. Default: all that policy grants.
+    pub fn calls<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
+        let patterns = patterns.into_iter().map(Into::into);
+        self.registration.calls.get_or_insert_default().extend(patterns);
+        self
+    }
+
+    /// Name and version of the service, for people.
+    pub fn service(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.registration.service = Some(name.into());
+        self.registration.version = Some(version.into());
+        self
+    }
+
+    /// How long [`AgentBuilder::connect`] tries. Default 30 s. Later connections are tried for ever.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long handlers may take to end when the agent closes. Default 10 s.
+    pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain = timeout;
+        self
+    }
+
+    /// How long a cancelled handler may take to end by itself before it is dropped. Default 5 s.
+    pub const fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn dial(mut self, dial: Arc<dyn Dial>) -> Self {
+        self.dial = Some(dial);
+        self
+    }
+
+    fn check(&mut self) -> Result<Address, ConnectError> {
+        if let Some(problem) = self.problem.take() {
+            return Err(problem);
+        }
+        let id = &self.registration.agent_id;
+        if !names::is_agent_id(id) {
+            let text = format!("agent_id {id:?}: 1 to 128 of ASCII letters, digits and . _ - : @ + ~");
+            return Err(ConnectError::Config(text));
+        }
+        for pattern in self.registration.calls.iter().flatten() {
+            let parsed: Result<names::Pattern, _> = pattern.parse();
+            parsed.map_err(|e| ConnectError::Config(format!("pattern {pattern:?} {e}")))?;
+        }
+        if self.registration.capabilities.len() > CAPABILITIES_MAX {
+            return Err(ConnectError::Config(format!("more than {CAPABILITIES_MAX} capabilities")));
+        }
+        let address = Address::parse(&self.hub)?;
+        if address.secure && self.tls.is_none() && self.dial.is_none() {
+            return Err(ConnectError::Config("wss:// needs tls(…)".to_owned()));
+        }
+        Ok(address)
+    }
+
+    /// Connects and registers; resolves when the hub has welcomed the agent. From then on the connection
+    /// mends itself.
+    ///
+    /// # Errors
+    /// At once for a mistake in the configuration and for what trying again cannot mend (GOODBYE of a final
+    /// kind, HTTP 4xx but 408, 425 and 429); otherwise after the connect timeout.
+    pub async fn connect(mut self) -> Result<Agent, ConnectError> {
+        let address = self.check()?;
+        let timeout = self.connect_timeout;
+        let agent = self.spawn(address);
+        let welcomed = tokio::time::timeout(timeout, agent.1.wait_for_session()).await;
+        match welcomed {
+            Ok(Ok(())) => Ok(agent.0),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(agent.1.timed_out()),
+        }
+    }
+
+    fn spawn(mut self, address: Address) -> (Agent, Watch) {
+        let random = RandomState::new();
+        let mut rng = Rng::new(random.hash_one(&self.registration.agent_id));
+        self.registration.instance = format!("{:016x}{:016x}", rng.next(), random.hash_one(rng.next()));
+        let tls = self.tls.filter(|_| address.secure);
+        let dial = self
+            .dial
+            .unwrap_or_else(|| Arc::new(NetworkDial { host: address.host.clone(), port: address.port, tls }));
+        let (commands, received) = mpsc::channel(COMMANDS_MAX);
+        let (state, watched) = watch::channel(State::Connecting(None));
+        let shared = Arc::new(Shared {
+            agent_id: self.registration.agent_id.clone(),
+            commands,
+            control: Arc::new(Control::default()),
+            state: watched.clone(),
+            max_message: Arc::new(AtomicUsize::new(MESSAGE_BYTES_DEFAULT)),
+            drain: self.drain,
+            keys: AtomicU64::new(0),
+            handles: AtomicUsize::new(0),
+        });
+        let session = Session::new(self.registration, self.grace, rng.next());
+        let route = Route { dial, address, token: self.token };
+        let agent = Agent::new(Arc::clone(&shared));
+        let driver = Driver::new(session, shared, route, received, self.handlers, state);
+        // Not detached: it ends when the last handle is dropped, and tells every waiter that it did.
+        drop(tokio::spawn(driver.run()));
+        (agent, Watch(watched))
+    }
+}
+
+/// Waits for the first session.
+struct Watch(watch::Receiver<State>);
+
+impl Watch {
+    async fn wait_for_session(&self) -> Result<(), ConnectError> {
+        let mut state = self.0.clone();
+        match state.wait_for(|state| !matches!(state, State::Connecting(_))).await.as_deref() {
+            Ok(State::Closed(CloseReason::Goodbye { code, reason })) => {
+                Err(ConnectError::Refused { code: code.clone(), reason: reason.clone() })
+            }
+            Ok(State::Closed(CloseReason::Connect(error))) => Err(error.clone()),
+            Ok(State::Closed(CloseReason::Closed | CloseReason::RuntimeStopped)) | Err(_) => {
+                Err(ConnectError::Closed)
+            }
+            Ok(State::Connecting(_) | State::Ready) => Ok(()),
+        }
+    }
+
+    fn timed_out(&self) -> ConnectError {
+        let last = match &*self.0.borrow() {
+            State::Connecting(Some(error)) => error.to_string(),
+            State::Connecting(None) | State::Ready | State::Closed(_) => "none yet".to_owned(),
+        };
+        ConnectError::Timeout { last }
+    }
+}
+
+impl std::fmt::Debug for AgentBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentBuilder").field("hub", &self.hub).finish_non_exhaustive()
+    }
+}

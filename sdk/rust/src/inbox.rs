@@ -1,0 +1,138 @@
+//! What a caller has not yet taken of its call: a small queue that allocates nothing while empty.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use agent_reach_protocol::ErrorCode;
+
+use crate::control::{Control, Item};
+use crate::errors::{CallError, Code};
+use crate::session::{CallEvent, CallKey};
+
+/// Most bytes that wait for one caller. A hub that keeps to the credit stays far below it.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+
+#[derive(Debug, Default)]
+struct State {
+    events: VecDeque<CallEvent>,
+    bytes: usize,
+    ended: bool,
+    /// A task goes on without its handle.
+    keeps_running: bool,
+    waker: Option<Waker>,
+}
+
+type Shared = Arc<Mutex<State>>;
+
+fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    // No code under the lock can panic; a poisoned state would still be whole.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Two ends of one call. Dropping the first ends the call, dropping the second cancels it.
+pub(crate) fn inbox(key: CallKey, control: Arc<Control>) -> (Sender, Receiver) {
+    let shared = Shared::default();
+    (Sender(Arc::clone(&shared)), Receiver { shared, key, control })
+}
+
+/// The end at the connection.
+#[derive(Debug)]
+pub(crate) struct Sender(Shared);
+
+impl Sender {
+    /// Hands an event over. `false` when the caller let more wait than is allowed.
+    pub(crate) fn push(&self, event: CallEvent) -> bool {
+        let mut state = lock(&self.0);
+        if state.ended {
+            return true;
+        }
+        state.bytes += size(&event);
+        let fits = state.bytes <= BYTES_MAX;
+        state.ended = matches!(event, CallEvent::Ended(_));
+        state.events.push_back(event);
+        if !fits && !state.ended {
+            state.ended = true;
+            let text = "more waits to be read than is allowed";
+            state.events.push_back(CallEvent::Ended(Err(CallError::known(ErrorCode::Overloaded, text))));
+        }
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        fits
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // The task that owns the connection is gone, or never took the call: nobody else will end it.
+        self.push(CallEvent::Ended(Err(CallError::new(Code::Closed, "the agent is closed"))));
+    }
+}
+
+/// The caller's end.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    shared: Shared,
+    key: CallKey,
+    control: Arc<Control>,
+}
+
+impl Receiver {
+    /// The next event; `None` after the end.
+    pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<Option<CallEvent>> {
+        let mut state = lock(&self.shared);
+        if let Some(event) = state.events.pop_front() {
+            state.bytes = state.bytes.saturating_sub(size(&event));
+            return Poll::Ready(Some(event));
+        }
+        if state.ended {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    pub(crate) async fn next(&self) -> Option<CallEvent> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// From here on dropping this end leaves the call alone.
+    pub(crate) fn keep_running(&self) {
+        lock(&self.shared).keeps_running = true;
+    }
+
+    /// The caller took so many chunks.
+    pub(crate) fn grant(&self, n: u64) {
+        self.control.push(Item::Consumed(self.key, n));
+    }
+
+    /// A task's result is in the caller's hands.
+    pub(crate) fn receipt(&self, task_id: &str) {
+        self.control.push(Item::Received(task_id.to_owned()));
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let state = lock(&self.shared);
+        if !state.ended {
+            let keeps_running = state.keeps_running;
+            drop(state);
+            self.control.push(if keeps_running { Item::Forget(self.key) } else { Item::Cancel(self.key) });
+        }
+    }
+}
+
+fn size(event: &CallEvent) -> usize {
+    match event {
+        CallEvent::Accepted(_) => 64,
+        CallEvent::Chunk { payload, .. } => payload.body.len() + 64,
+        CallEvent::Part { result: Ok(reply), .. } | CallEvent::Ended(Ok((reply, _))) => {
+            reply.body.body.len() + 64
+        }
+        CallEvent::Part { result: Err(_), .. } | CallEvent::Ended(Err(_)) => 64,
+    }
+}

@@ -1,0 +1,114 @@
+//! Ends of calls that handlers served, so that a repeated CALL is answered without a second run.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::time::Now;
+use super::types::Outcome;
+use crate::payload::Payload;
+
+/// Most bytes kept, with the bodies. 64 MiB.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long an end is kept.
+const KEEP: Duration = Duration::from_secs(600);
+/// What an entry costs besides its bodies, roughly.
+const OVERHEAD: usize = 256;
+
+/// One served call, as it can be answered again.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) outcome: Outcome,
+    /// The chunks of its stream; `None` when they were too many to keep.
+    pub(crate) chunks: Option<Vec<Payload>>,
+    pub(crate) execution: Duration,
+}
+
+impl Served {
+    fn bytes(&self) -> usize {
+        let chunks: usize = self.chunks.iter().flatten().map(|c| c.body.len() + OVERHEAD / 4).sum();
+        let end = match &self.outcome {
+            Outcome::Completed(payload) => payload.body.len(),
+            Outcome::Failed(failure) => {
+                failure.message.len() + failure.details.as_ref().map_or(0, |d| d.len())
+            }
+        };
+        chunks + end + OVERHEAD
+    }
+}
+
+/// The ends kept, oldest first out.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// With the moment of keeping: an intent kept anew leaves a stale entry in `order` behind.
+    by_intent: HashMap<Arc<str>, (Now, Served)>,
+    order: VecDeque<(Now, Arc<str>)>,
+    bytes: usize,
+}
+
+impl Memory {
+    pub(crate) fn keep(&mut self, now: Now, intent: Arc<str>, served: Served) {
+        self.bytes += served.bytes() + intent.len();
+        if let Some((_, old)) = self.by_intent.insert(Arc::clone(&intent), (now, served)) {
+            self.bytes -= old.bytes() + intent.len();
+        }
+        self.order.push_back((now, intent));
+        while self.bytes > BYTES_MAX && self.forget_oldest() {}
+    }
+
+    pub(crate) fn find(&self, intent: &str) -> Option<&Served> {
+        self.by_intent.get(intent).map(|(_, served)| served)
+    }
+
+    /// Lets go of what is over age.
+    pub(crate) fn expire(&mut self, now: Now) {
+        while self.order.front().is_some_and(|(at, _)| now.since(*at) >= KEEP) && self.forget_oldest() {}
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Now> {
+        self.order.front().map(|(at, _)| at.after(KEEP))
+    }
+
+    fn forget_oldest(&mut self) -> bool {
+        let Some((at, intent)) = self.order.pop_front() else { return false };
+        if self.by_intent.get(&intent).is_some_and(|(kept, _)| *kept == at)
+            && let Some((_, served)) = self.by_intent.remove(&intent)
+        {
+            self.bytes -= served.bytes() + intent.len();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(bytes: usize) -> Served {
+        let payload = Payload::new(vec![0; bytes]);
+        Served { outcome: Outcome::Completed(payload), chunks: None, execution: Duration::ZERO }
+    }
+
+    #[test]
+    fn the_oldest_goes_when_the_bound_is_passed() {
+        let mut memory = Memory::default();
+        memory.keep(Now::default(), "a".into(), served(BYTES_MAX / 2));
+        memory.keep(Now(Duration::from_secs(1)), "b".into(), served(BYTES_MAX / 2 - 2 * OVERHEAD - 2));
+        assert!(memory.find("a").is_some() && memory.find("b").is_some());
+        assert_eq!(memory.bytes, BYTES_MAX);
+        memory.keep(Now(Duration::from_secs(2)), "c".into(), served(0));
+        assert!(memory.find("a").is_none() && memory.find("b").is_some() && memory.find("c").is_some());
+    }
+
+    #[test]
+    fn an_end_is_forgotten_after_its_time_and_not_before() {
+        let mut memory = Memory::default();
+        memory.keep(Now::default(), "a".into(), served(1));
+        let end = memory.next_timeout().unwrap();
+        memory.expire(Now(end.0 - Duration::from_millis(1)));
+        assert!(memory.find("a").is_some());
+        memory.expire(end);
+        assert!(memory.find("a").is_none());
+        assert_eq!((memory.bytes, memory.next_timeout()), (0, None));
+    }
+}

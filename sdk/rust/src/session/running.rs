@@ -1,0 +1,648 @@
+//! The provider's side: handlers that run, each intent once, whatever the connection does.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_reach_protocol::{
+    Accept, CallError, CallResult, Chunk, Dispatch, ErrorCode, Private, ResultStatus, encode,
+    limits::{ACCEPT_HOLD_MS, CREDIT_DEFAULT, TEXT_BYTES_MAX},
+};
+use bytes::Bytes;
+
+use super::Context;
+use super::memory::{Memory, Served};
+use super::time::{Now, millis};
+use super::types::{Effect, Failure, Invocation, Outcome, RunKey, owned, raw};
+use crate::payload::Payload;
+
+/// Chunks of one stream kept so that it can be sent again after a reconnect, in bytes. 1 MiB.
+const CHUNK_BYTES_MAX: usize = 1024 * 1024;
+/// A handler whose hub does not come back gets at least so long after the connection was lost.
+const ORPHAN: Duration = Duration::from_secs(30);
+
+/// The chunks of one stream.
+#[derive(Debug, Default)]
+struct Chunks {
+    kept: VecDeque<Payload>,
+    /// `seq` of the first that is kept.
+    first: u64,
+    bytes: usize,
+}
+
+impl Chunks {
+    fn produced(&self) -> u64 {
+        self.first + self.kept.len() as u64
+    }
+
+    fn push(&mut self, payload: Payload) {
+        self.bytes += payload.body.len();
+        self.kept.push_back(payload);
+    }
+
+    fn at(&self, seq: u64) -> Option<&Payload> {
+        self.kept.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Lets go of sent chunks, once they are too many to be sent again. Unsent ones stay: credit bounds
+    /// them.
+    fn shrink(&mut self, sent: u64) {
+        while (self.bytes > CHUNK_BYTES_MAX || self.first > 0) && self.first < sent {
+            let Some(payload) = self.kept.pop_front() else { return };
+            self.bytes -= payload.body.len();
+            self.first += 1;
+        }
+    }
+
+    fn can_start_over(&self) -> bool {
+        self.first == 0
+    }
+}
+
+/// One handler, or the remembered end of one that is being told again.
+#[derive(Debug)]
+struct Run {
+    intent: Arc<str>,
+    request_id: String,
+    call_id: String,
+    /// The hub's id on the present connection.
+    id: Option<u64>,
+    /// ACCEPT, or what stands for it, was sent on the present connection.
+    accepted: bool,
+    stream: bool,
+    /// Chunks allowed since seq 0, by the newest CALL.
+    credit: u64,
+    /// Chunks sent to the newest CALL.
+    sent: u64,
+    /// Chunks that the handler was allowed altogether.
+    permitted: u64,
+    chunks: Chunks,
+    started: Now,
+    deadline: Now,
+    execution: Duration,
+    outcome: Option<Outcome>,
+    /// The future is dropped then.
+    abort_at: Option<Now>,
+    /// CALL came again while this run was being cancelled.
+    again: Option<Box<Invocation>>,
+    /// The end is in memory already.
+    remembered: bool,
+}
+
+impl Run {
+    fn new(now: Now, intent: Arc<str>, header: &Dispatch<'_>) -> Self {
+        let credit = header.credit.unwrap_or(CREDIT_DEFAULT);
+        Self {
+            intent,
+            request_id: header.request_id.to_owned(),
+            call_id: header.call_id.to_owned(),
+            id: Some(header.id),
+            accepted: false,
+            stream: header.stream,
+            credit,
+            sent: 0,
+            permitted: credit,
+            chunks: Chunks::default(),
+            started: now,
+            deadline: now.after(Duration::from_millis(header.deadline_ms)),
+            execution: Duration::ZERO,
+            outcome: None,
+            abort_at: None,
+            again: None,
+            remembered: false,
+        }
+    }
+
+    fn result(&self, id: u64, max_message: usize) -> Bytes {
+        let execution_ms = Some(millis(self.execution));
+        match &self.outcome {
+            Some(Outcome::Completed(payload)) => {
+                let content_type = payload.content_type.as_deref();
+                let header = CallResult {
+                    status: ResultStatus::Completed,
+                    execution_ms,
+                    content_type,
+                    ..self.blank(id)
+                };
+                let message = encode(&header, Some(&payload.body));
+                if message.len() <= max_message {
+                    return message;
+                }
+                self.failed(id, &too_large("result", message.len(), max_message))
+            }
+            Some(Outcome::Failed(failure)) => {
+                let message = self.failed(id, failure);
+                if message.len() <= max_message {
+                    return message;
+                }
+                let short = Failure { details: None, ..failure.clone() };
+                self.failed(id, &short)
+            }
+            None => self.failed(id, &Failure::new(ErrorCode::HandlerError, "no outcome")),
+        }
+    }
+
+    fn failed(&self, id: u64, failure: &Failure) -> Bytes {
+        failed(id, Some((&self.request_id, &self.call_id)), failure, Some(millis(self.execution)))
+    }
+
+    fn blank(&self, id: u64) -> CallResult<'_> {
+        blank(id, Some((&self.request_id, &self.call_id)))
+    }
+}
+
+/// The ids of a CALL, where its header could be read.
+type Ids<'a> = Option<(&'a str, &'a str)>;
+
+fn blank(id: u64, ids: Ids<'_>) -> CallResult<'_> {
+    CallResult {
+        id: Some(id),
+        status: ResultStatus::Failed,
+        request_id: ids.map(|(request_id, _)| request_id),
+        call_id: ids.map(|(_, call_id)| call_id),
+        target: None,
+        task_id: None,
+        execution_ms: None,
+        attempts: Vec::new(),
+        route: None,
+        cached: false,
+        duplicate: false,
+        error: None,
+        more: false,
+        summary: None,
+        content_type: None,
+        private: Private::default(),
+    }
+}
+
+fn failed(id: u64, ids: Ids<'_>, failure: &Failure, execution_ms: Option<u64>) -> Bytes {
+    let mut end = failure.message.len().min(TEXT_BYTES_MAX);
+    while !failure.message.is_char_boundary(end) {
+        end -= 1;
+    }
+    let error = CallError {
+        code: failure.code.as_str(),
+        message: failure.message.get(..end).unwrap_or_default(),
+        retryable: failure.retryable,
+        details: raw(failure.details.as_ref()),
+    };
+    encode(&CallResult { error: Some(error), execution_ms, ..blank(id, ids) }, None)
+}
+
+/// A RESULT for a CALL that no run stands for.
+pub(crate) fn refusal(id: u64, ids: Ids<'_>, failure: &Failure) -> Bytes {
+    failed(id, ids, failure, None)
+}
+
+fn too_large(what: &str, bytes: usize, limit: usize) -> Failure {
+    let text = format!("the {what} has {bytes} bytes as a message, the hub takes {limit}");
+    Failure::new(ErrorCode::HandlerError, text)
+}
+
+/// All handlers of this agent.
+#[derive(Debug)]
+pub(crate) struct Running {
+    runs: BTreeMap<RunKey, Run>,
+    by_id: HashMap<u64, RunKey>,
+    by_intent: HashMap<Arc<str>, RunKey>,
+    memory: Memory,
+    /// ACCEPTs that are held back; all for the same time, so in order.
+    holds: VecDeque<(Now, RunKey)>,
+    aborts: BTreeSet<(Now, RunKey)>,
+    orphans: BTreeSet<(Now, RunKey)>,
+    next_run: RunKey,
+    /// Handlers whose futures exist.
+    handlers: usize,
+    max: usize,
+    grace: Duration,
+}
+
+impl Running {
+    pub(crate) fn new(max: usize, grace: Duration) -> Self {
+        Self {
+            runs: BTreeMap::new(),
+            by_id: HashMap::new(),
+            by_intent: HashMap::new(),
+            memory: Memory::default(),
+            holds: VecDeque::new(),
+            aborts: BTreeSet::new(),
+            orphans: BTreeSet::new(),
+            next_run: 0,
+            handlers: 0,
+            max,
+            grace,
+        }
+    }
+
+    /// Handlers that run.
+    pub(crate) const fn in_flight(&self) -> usize {
+        self.handlers
+    }
+
+    /// Calls that are on the present connection.
+    pub(crate) fn on_wire(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// CALL: joins the handler that runs for this intent, tells its end again, or starts one.
+    pub(crate) fn on_call(
+        &mut self,
+        cx: &mut Context<'_>,
+        known: bool,
+        header: &Dispatch<'_>,
+        body: Option<Bytes>,
+    ) {
+        // The hub remembers ids per caller, so two callers may use one id; and a hub that forgot must not
+        // get another capability's result.
+        let intent = format!("{}\0{}\0{}", header.caller, header.capability, header.request_id);
+        if let Some(key) = self.by_intent.get(intent.as_str()).copied() {
+            return self.join(cx, key, header, body);
+        }
+        let intent: Arc<str> = intent.into();
+        if let Some(served) = self.memory.find(&intent) {
+            let served = served.clone();
+            return self.tell_again(cx, intent, header, served);
+        }
+        if !known {
+            let text = format!("no handler for {}", header.capability);
+            return refuse(cx, header, &Failure::new(ErrorCode::Unsupported, text));
+        }
+        if self.handlers >= self.max {
+            let text = format!("{} handlers run already", self.handlers);
+            return refuse(cx, header, &Failure::new(ErrorCode::Overloaded, text));
+        }
+        self.start(cx, intent, header, body);
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>, intent: Arc<str>, header: &Dispatch<'_>, body: Option<Bytes>) {
+        let key = self.new_key();
+        self.by_intent.insert(Arc::clone(&intent), key);
+        self.by_id.insert(header.id, key);
+        self.runs.insert(key, Run::new(cx.now, intent, header));
+        self.holds.push_back((cx.now.after(Duration::from_millis(ACCEPT_HOLD_MS)), key));
+        self.handlers += 1;
+        cx.effects.push(Effect::Run(Box::new(invocation(key, header, body))));
+    }
+
+    fn new_key(&mut self) -> RunKey {
+        self.next_run += 1;
+        self.next_run
+    }
+
+    /// The same intent again: after a reconnect, or by a retry. Its answers go to the newest CALL.
+    fn join(&mut self, cx: &mut Context<'_>, key: RunKey, header: &Dispatch<'_>, body: Option<Bytes>) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        self.orphans.remove(&(run.deadline, key));
+        if let Some(old) = run.id.replace(header.id) {
+            self.by_id.remove(&old);
+            if run.abort_at.is_some() {
+                // The hub keeps the cancelled call's slot until its end is told.
+                let failure = Failure::new(ErrorCode::Cancelled, "cancelled");
+                cx.outbound.body(run.failed(old, &failure));
+            }
+        }
+        self.by_id.insert(header.id, key);
+        run.accepted = false;
+        run.sent = 0;
+        run.stream = header.stream;
+        run.credit = header.credit.unwrap_or(CREDIT_DEFAULT);
+        run.deadline = cx.now.after(Duration::from_millis(header.deadline_ms));
+        if run.abort_at.is_some() {
+            // The old run is on its way out. The intent runs again when it is gone, never beside it.
+            run.again = Some(Box::new(invocation(0, header, body)));
+            return;
+        }
+        if run.stream && !run.chunks.can_start_over() {
+            let text = "the stream cannot be resumed: its beginning is no longer kept";
+            if run.outcome.is_none() {
+                cx.effects.push(Effect::AbortRun(key));
+                self.handlers -= 1;
+            }
+            run.outcome = Some(Outcome::Failed(Failure::new(ErrorCode::HandlerError, text)));
+            run.sent = run.chunks.produced();
+            return self.pump(cx, key);
+        }
+        accept(cx, run, None);
+        if run.credit > run.permitted {
+            cx.effects.push(Effect::Grant(key, run.credit - run.permitted));
+            run.permitted = run.credit;
+        }
+        self.pump(cx, key);
+    }
+
+    fn tell_again(&mut self, cx: &mut Context<'_>, intent: Arc<str>, header: &Dispatch<'_>, served: Served) {
+        let key = self.new_key();
+        let mut run = Run::new(cx.now, Arc::clone(&intent), header);
+        run.execution = served.execution;
+        run.remembered = true;
+        match served.chunks {
+            Some(chunks) => chunks.into_iter().for_each(|chunk| run.chunks.push(chunk)),
+            None if run.stream => {
+                let text = "the stream cannot be resumed: it is no longer kept";
+                let failure = Failure::new(ErrorCode::HandlerError, text);
+                return refuse(cx, header, &failure);
+            }
+            None => {}
+        }
+        run.outcome = Some(served.outcome);
+        self.by_intent.insert(intent, key);
+        self.by_id.insert(header.id, key);
+        self.runs.insert(key, run);
+        self.pump(cx, key);
+    }
+
+    pub(crate) fn on_emit(&mut self, cx: &mut Context<'_>, key: RunKey, payload: Payload) {
+        let Some(run) = self.runs.get_mut(&key).filter(|run| run.outcome.is_none()) else { return };
+        run.chunks.push(payload);
+        run.chunks.shrink(run.sent);
+        self.pump(cx, key);
+    }
+
+    pub(crate) fn on_would_timeout(&mut self, cx: &mut Context<'_>, key: RunKey, wait: Duration) {
+        if let Some(run) = self.runs.get_mut(&key).filter(|run| !run.accepted) {
+            accept(cx, run, Some(wait));
+        }
+    }
+
+    pub(crate) fn on_credit(&mut self, cx: &mut Context<'_>, id: u64, n: u64) {
+        let Some(key) = self.by_id.get(&id).copied() else { return };
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        run.credit = run.credit.saturating_add(n);
+        if run.credit > run.permitted {
+            cx.effects.push(Effect::Grant(key, run.credit - run.permitted));
+            run.permitted = run.credit;
+        }
+        self.pump(cx, key);
+    }
+
+    /// CANCEL, or an end that nobody waits for: the handler is told, and dropped when it takes no notice.
+    pub(crate) fn on_cancel(&mut self, cx: &mut Context<'_>, id: u64) {
+        if let Some(key) = self.by_id.get(&id).copied() {
+            self.cancel(cx, key);
+        }
+    }
+
+    fn cancel(&mut self, cx: &mut Context<'_>, key: RunKey) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        if run.outcome.is_some() {
+            // Nobody listens to the chunks any more; the end frees the slot that the hub keeps for us.
+            run.stream = false;
+            self.pump(cx, key);
+        } else if run.abort_at.is_some() {
+            run.again = None;
+        } else {
+            let at = cx.now.after(self.grace);
+            run.abort_at = Some(at);
+            self.aborts.insert((at, key));
+            cx.effects.push(Effect::CancelRun(key));
+        }
+    }
+
+    pub(crate) fn on_finished(&mut self, cx: &mut Context<'_>, key: RunKey, outcome: Outcome) {
+        let Some(run) = self.runs.get_mut(&key).filter(|run| run.outcome.is_none()) else { return };
+        self.handlers -= 1;
+        run.execution = cx.now.since(run.started);
+        let cancelled = run.abort_at.take();
+        if let Some(at) = cancelled {
+            self.aborts.remove(&(at, key));
+        }
+        run.outcome = Some(match outcome {
+            Outcome::Failed(_) if cancelled.is_some() => {
+                Outcome::Failed(Failure::new(ErrorCode::Cancelled, "cancelled"))
+            }
+            outcome @ (Outcome::Completed(_) | Outcome::Failed(_)) => outcome,
+        });
+        self.pump(cx, key);
+        self.settle_holds(cx);
+    }
+
+    /// Sends what may be sent: chunks within the credit, then the end.
+    fn pump(&mut self, cx: &mut Context<'_>, key: RunKey) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        if run.again.is_some() {
+            if run.outcome.is_some() {
+                self.close(cx, key);
+            }
+            return;
+        }
+        if let Some(id) = run.id.filter(|_| cx.open) {
+            while run.stream && run.sent < run.credit {
+                let Some(payload) = run.chunks.at(run.sent) else { break };
+                let header = Chunk {
+                    id,
+                    seq: run.sent,
+                    target: None,
+                    content_type: payload.content_type.as_deref(),
+                    private: Private::default(),
+                };
+                let message = encode(&header, Some(&payload.body));
+                run.sent += 1;
+                run.accepted = true;
+                cx.outbound.body(message);
+            }
+            run.chunks.shrink(run.sent);
+            if run.outcome.is_some() && (!run.stream || run.sent >= run.chunks.produced()) {
+                cx.outbound.body(run.result(id, cx.max_message));
+                return self.close(cx, key);
+            }
+        }
+        if run.outcome.is_some() && run.id.is_none() {
+            // The hub is away: memory answers when it asks again.
+            self.close(cx, key);
+        }
+    }
+
+    /// Forgets a run that is over, keeping its end where a repeated CALL may want it.
+    fn close(&mut self, cx: &mut Context<'_>, key: RunKey) {
+        let Some(run) = self.runs.remove(&key) else { return };
+        self.by_intent.remove(&run.intent);
+        if let Some(id) = run.id {
+            self.by_id.remove(&id);
+        }
+        self.orphans.remove(&(run.deadline, key));
+        let Some(outcome) = run.outcome else { return };
+        let keep = match &outcome {
+            Outcome::Completed(_) => true,
+            // A retryable failure frees the intent: its retry is meant to run.
+            Outcome::Failed(failure) => !failure.retryable && failure.code != ErrorCode::Cancelled,
+        };
+        if keep && !run.remembered {
+            let chunks = run.chunks.can_start_over().then(|| run.chunks.kept.into());
+            let execution = run.execution;
+            self.memory.keep(cx.now, Arc::clone(&run.intent), Served { outcome, chunks, execution });
+        }
+        if let Some(again) = run.again {
+            self.start_again(cx, run.intent, *again, run.id);
+        }
+    }
+
+    /// A CALL that came while its intent was being cancelled. If the old run completed after all, its end
+    /// answers; else the intent runs now.
+    fn start_again(
+        &mut self,
+        cx: &mut Context<'_>,
+        intent: Arc<str>,
+        mut again: Invocation,
+        id: Option<u64>,
+    ) {
+        let Some(id) = id else { return };
+        let deadline_ms = millis(again.deadline);
+        let header = Dispatch {
+            id,
+            request_id: &again.request_id,
+            call_id: &again.call_id,
+            capability: &again.capability,
+            caller: &again.caller,
+            attempt: again.attempt,
+            deadline_ms,
+            preferred_timeout_ms: None,
+            stream: again.stream,
+            credit: Some(again.credit),
+            mode: again.mode,
+            priority: again.priority,
+            labels: agent_reach_protocol::Labels::default(),
+            traceparent: None,
+            tracestate: None,
+            content_type: None,
+            task_id: None,
+            private: Private::default(),
+        };
+        if let Some(served) = self.memory.find(&intent) {
+            let served = served.clone();
+            return self.tell_again(cx, intent, &header, served);
+        }
+        let key = self.new_key();
+        self.by_intent.insert(Arc::clone(&intent), key);
+        self.by_id.insert(id, key);
+        self.runs.insert(key, Run::new(cx.now, intent, &header));
+        self.holds.push_back((cx.now.after(Duration::from_millis(ACCEPT_HOLD_MS)), key));
+        self.handlers += 1;
+        again.run = key;
+        cx.effects.push(Effect::Run(Box::new(again)));
+    }
+
+    /// The connection is gone; handlers go on, for the hub to ask again.
+    pub(crate) fn lost(&mut self, cx: &mut Context<'_>) {
+        self.by_id.clear();
+        self.holds.clear();
+        let mut over = Vec::new();
+        for (key, run) in &mut self.runs {
+            run.id = None;
+            run.again = None;
+            if run.outcome.is_some() {
+                over.push(*key);
+            } else {
+                run.deadline = run.deadline.max(cx.now.after(ORPHAN));
+                self.orphans.insert((run.deadline, *key));
+            }
+        }
+        for key in over {
+            self.close(cx, key);
+        }
+    }
+
+    pub(crate) fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        self.memory.expire(cx.now);
+        self.settle_holds(cx);
+        while let Some((at, key)) = self.aborts.first().copied().filter(|(at, _)| *at <= cx.now) {
+            self.aborts.remove(&(at, key));
+            cx.effects.push(Effect::AbortRun(key));
+            let failure = Failure::new(ErrorCode::Cancelled, "cancelled");
+            self.on_finished(cx, key, Outcome::Failed(failure));
+        }
+        while let Some((at, key)) = self.orphans.first().copied().filter(|(at, _)| *at <= cx.now) {
+            self.orphans.remove(&(at, key));
+            if self.runs.get(&key).is_some_and(|run| run.id.is_none() && run.deadline <= cx.now) {
+                self.cancel(cx, key);
+            }
+        }
+    }
+
+    /// Sends the ACCEPTs that are due, and forgets those that something else stood for.
+    fn settle_holds(&mut self, cx: &mut Context<'_>) {
+        while let Some((at, key)) = self.holds.front().copied() {
+            match self.runs.get_mut(&key).filter(|run| !run.accepted && run.outcome.is_none()) {
+                Some(_) if at > cx.now => return,
+                Some(run) => accept(cx, run, None),
+                None => {}
+            }
+            self.holds.pop_front();
+        }
+    }
+
+    /// The agent ends: no handler outlives it.
+    pub(crate) fn abort_all(&mut self, cx: &mut Context<'_>) {
+        self.aborts.clear();
+        while let Some((key, run)) = self.runs.pop_first() {
+            if run.outcome.is_none() {
+                self.handlers -= 1;
+                cx.effects.push(Effect::AbortRun(key));
+                if let Some(id) = run.id.filter(|_| cx.open) {
+                    let failure = Failure::new(ErrorCode::Cancelled, "the agent closes");
+                    cx.outbound.body(run.failed(id, &failure));
+                }
+            }
+        }
+        self.by_id.clear();
+        self.by_intent.clear();
+        self.holds.clear();
+        self.orphans.clear();
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Now> {
+        [
+            self.holds.front().map(|(at, _)| *at),
+            self.aborts.first().map(|(at, _)| *at),
+            self.orphans.first().map(|(at, _)| *at),
+            self.memory.next_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
+
+fn refuse(cx: &mut Context<'_>, header: &Dispatch<'_>, failure: &Failure) {
+    cx.outbound.body(refusal(header.id, Some((header.request_id, header.call_id)), failure));
+}
+
+fn accept(cx: &mut Context<'_>, run: &mut Run, wait: Option<Duration>) {
+    let Some(id) = run.id.filter(|_| cx.open) else { return };
+    run.accepted = true;
+    let header = Accept {
+        id,
+        queue_depth: None,
+        would_timeout: wait.is_some(),
+        wait_ms: wait.map(millis),
+        request_id: None,
+        call_id: None,
+        target: None,
+        attempt: None,
+        task_id: None,
+        private: Private::default(),
+    };
+    cx.outbound.control(encode(&header, None));
+}
+
+fn invocation(run: RunKey, header: &Dispatch<'_>, body: Option<Bytes>) -> Invocation {
+    let text = |word: Option<&str>| word.map(str::to_owned);
+    Invocation {
+        run,
+        request_id: header.request_id.to_owned(),
+        call_id: header.call_id.to_owned(),
+        capability: header.capability.to_owned(),
+        caller: header.caller.to_owned(),
+        attempt: header.attempt,
+        deadline: Duration::from_millis(header.deadline_ms),
+        preferred_timeout: header.preferred_timeout_ms.map(Duration::from_millis),
+        stream: header.stream,
+        credit: header.credit.unwrap_or(CREDIT_DEFAULT),
+        mode: header.mode,
+        priority: header.priority,
+        labels: owned(&header.labels.0),
+        traceparent: text(header.traceparent),
+        tracestate: text(header.tracestate),
+        task_id: text(header.task_id),
+        payload: Payload { body: body.unwrap_or_default(), content_type: text(header.content_type) },
+    }
+}
