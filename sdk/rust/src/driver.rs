@@ -186,6 +186,8 @@ impl Driver {
             }
             let Poll::Ready(Some(command)) = self.commands.poll_recv(cx) else { return taken > 0 };
             match command {
+                // A caller that let go before its call was taken has said so already, to no effect.
+                Command::Open(_, _, sender) if sender.is_abandoned() => {}
                 Command::Open(key, spec, sender) => {
                     self.inboxes.insert(key, sender);
                     self.input(Work::Open(key, spec));
@@ -300,7 +302,7 @@ impl Driver {
             self.input(Input::Timeout);
             return true;
         }
-        let at = self.epoch + next.0;
+        let at = self.epoch + next.0.min(FAR);
         if self.armed.is_none_or(|armed| at < armed) {
             self.timer.as_mut().reset(at);
             self.armed = Some(at);

@@ -18,6 +18,8 @@ struct State {
     events: VecDeque<CallEvent>,
     bytes: usize,
     ended: bool,
+    /// The caller let go.
+    abandoned: bool,
     /// A task goes on without its handle.
     keeps_running: bool,
     waker: Option<Waker>,
@@ -62,6 +64,13 @@ impl Sender {
             waker.wake();
         }
         fits
+    }
+}
+
+impl Sender {
+    /// Whether the caller let go already.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.0).abandoned
     }
 }
 
@@ -117,7 +126,9 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let state = lock(&self.shared);
+        let mut state = lock(&self.shared);
+        // Set before the word is sent: whoever takes the word first finds this when the call comes.
+        state.abandoned = true;
         if !state.ended {
             let keeps_running = state.keeps_running;
             drop(state);

@@ -203,6 +203,15 @@ async fn dropping_a_pending_call_cancels_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_dropped_before_the_connection_took_it_is_never_made() {
+    let (builder, mut connections) = builder();
+    let (agent, mut hub) = connected(builder, &mut connections).await;
+    drop(agent.call::<()>("dropped", ()).start().await.unwrap());
+    let _kept = agent.call::<()>("kept", ()).start().await.unwrap();
+    read!(hub, Call, |call, _body| assert_eq!(call.capability, "kept"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_grants_half_a_window_as_it_is_read_and_has_its_end() {
     let (builder, mut connections) = builder();
     let (agent, mut hub) = connected(builder, &mut connections).await;
@@ -215,12 +224,13 @@ async fn a_stream_grants_half_a_window_as_it_is_read_and_has_its_end() {
         let header = WireChunk { id, seq, target: None, content_type: None, private: Private::default() };
         hub.send(&header, Some(&msgpack(seq))).await;
     }
-    hub.end(id, &msgpack("end")).await;
-    for seq in 0..4 {
+    for seq in 0..2 {
         assert_eq!(stream.next().await.unwrap().unwrap().body, seq);
-        if seq == 0 {
-            continue;
-        }
+    }
+    read!(hub, Credit, |credit, _body| assert_eq!((credit.id, credit.n), (id, 2)));
+    hub.end(id, &msgpack("end")).await;
+    for seq in 2..4 {
+        assert_eq!(stream.next().await.unwrap().unwrap().body, seq);
     }
     assert_eq!(stream.next().await, None);
     assert_eq!(stream.end().await.unwrap().body, "end");

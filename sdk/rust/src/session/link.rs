@@ -28,6 +28,8 @@ pub(crate) enum Phase {
     Ready(Now),
     /// The hub said GOODBYE with leave to come back; what is open may end until then.
     Leaving(Now),
+    /// Nothing is open any more on a connection that the hub leaves; its close is waited for until then.
+    Parting(Now),
     /// We said GOODBYE; the socket is let go then at the latest.
     Closing(Now),
     /// Never again.
@@ -142,6 +144,11 @@ impl Link {
         self.not_before = within.map(|window| now.after(rng.within(window)));
     }
 
+    /// The connection that the hub leaves is no longer needed.
+    pub(crate) fn part(&mut self, now: Now) {
+        self.phase = Phase::Parting(now.after(CLOSING));
+    }
+
     pub(crate) fn close(&mut self, now: Now) {
         self.phase = Phase::Closing(now.after(CLOSING));
     }
@@ -192,7 +199,7 @@ impl Link {
 
     pub(crate) fn next_timeout(&self) -> Option<Now> {
         match self.phase {
-            Phase::Waiting(at) | Phase::Greeting(at) | Phase::Closing(at) => Some(at),
+            Phase::Waiting(at) | Phase::Greeting(at) | Phase::Parting(at) | Phase::Closing(at) => Some(at),
             Phase::Dialing | Phase::Stopped => None,
             Phase::Ready(_) => Some(self.speak_at().min(self.silence_at())),
             Phase::Leaving(until) => Some(until.min(self.speak_at()).min(self.silence_at())),

@@ -38,6 +38,9 @@ pub(crate) use types::{
 
 use crate::errors::{CloseReason, Code, ConnectError};
 
+/// Longest window for coming back that a hub's GOODBYE is believed.
+const AWAY_MAX: Duration = Duration::from_secs(3600);
+
 /// What the parts of a session work on together.
 pub(crate) struct Context<'a> {
     now: Now,
@@ -249,6 +252,10 @@ impl Session {
     }
 
     fn message(&mut self, now: Now, message: &Bytes, effects: &mut Vec<Effect>) {
+        // Frames that were read in one go with the one that ended the session mean nothing any more.
+        if !self.link.is_open() && !matches!(self.link.phase, Phase::Closing(_)) {
+            return;
+        }
         self.link.heard(now);
         match decode_to_agent(message) {
             Ok((envelope, body)) => self.envelope(now, envelope, body, effects),
@@ -362,7 +369,7 @@ impl Session {
         }
         match GoodbyeCode::parse(goodbye.code) {
             Some(code) if code.reconnects() => {
-                let within = goodbye.reconnect_after_ms.map(Duration::from_millis);
+                let within = goodbye.reconnect_after_ms.map(|ms| Duration::from_millis(ms).min(AWAY_MAX));
                 self.link.leave(now, within, &mut self.rng);
             }
             Some(_) => {
@@ -392,7 +399,9 @@ impl Session {
         match self.link.phase {
             Phase::Waiting(at) if now >= at => self.dial(effects),
             Phase::Greeting(until) if now >= until => self.abort(now, "no WELCOME in time", effects),
-            Phase::Leaving(until) if now >= until => self.abort(now, "left after goodbye", effects),
+            Phase::Leaving(until) | Phase::Parting(until) if now >= until => {
+                self.abort(now, "left after goodbye", effects);
+            }
             Phase::Closing(until) if now >= until => {
                 effects.push(Effect::Abort);
                 return self.stop(now, CloseReason::Closed, effects);
@@ -402,6 +411,7 @@ impl Session {
             | Phase::Greeting(_)
             | Phase::Ready(_)
             | Phase::Leaving(_)
+            | Phase::Parting(_)
             | Phase::Closing(_)
             | Phase::Stopped => {}
         }
@@ -427,7 +437,9 @@ impl Session {
             && self.running.on_wire() == 0
             && self.outbound.is_empty()
         {
-            self.abort(now, "left after goodbye", effects);
+            // Closed in order, since the last answers may still be on their way out.
+            self.link.part(now);
+            effects.push(Effect::Close(GoodbyeCode::Normal.close_code()));
         }
         let Some(bound) = self.drain else { return };
         if matches!(self.link.phase, Phase::Closing(_) | Phase::Stopped) {

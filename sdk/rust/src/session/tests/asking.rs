@@ -69,13 +69,12 @@ fn a_budget_that_ends_while_disconnected_fails_the_call_here() {
     world.lose();
     world.open(3, CallSpec { budget: Some(ms(30)), ..spec() });
     let effects = world.pass(ms(30));
-    let told: Vec<_> = effects
-        .iter()
-        .filter_map(|effect| match effect {
-            Effect::Tell(key, CallEvent::Ended(Err(error))) => Some((*key, error.accepted)),
-            _ => None,
-        })
-        .collect();
+    let mut told = Vec::new();
+    for effect in &effects {
+        if let Effect::Tell(key, CallEvent::Ended(Err(error))) = effect {
+            told.push((*key, error.accepted));
+        }
+    }
     assert_eq!(told, [(1, Accepted::Yes), (2, Accepted::Unknown), (3, Accepted::No)]);
     assert!(world.session.asked.is_empty());
 }

@@ -94,7 +94,8 @@ fn a_goodbye_that_lets_come_back_is_honoured_within_its_window() {
         let mut world = World::seeded(seed);
         world.give(Input::Start);
         world.greet();
-        assert_eq!(world.goodbye("draining", Some(20_000)), [Effect::Abort]);
+        assert_eq!(world.goodbye("draining", Some(20_000)), [Effect::Close(1000)]);
+        world.lose();
         waits.push(world.session.next_timeout().unwrap().since(world.now));
     }
     assert!(waits.iter().all(|wait| *wait <= seconds(20)));
@@ -110,7 +111,8 @@ fn open_calls_may_end_on_a_connection_that_the_hub_leaves_and_new_ones_wait() {
     world.open(2, spec());
     assert_eq!(world.sent(), []);
     let effects = world.hub(&result(1), None);
-    assert!(matches!(effects.as_slice(), [Effect::Tell(1, CallEvent::Ended(Ok(_))), Effect::Abort]));
+    assert!(matches!(effects.as_slice(), [Effect::Tell(1, CallEvent::Ended(Ok(_))), Effect::Close(1000)]));
+    world.lose();
     world.come_back();
     assert!(matches!(world.sent().as_slice(), [(10, _)]));
 }
@@ -210,4 +212,23 @@ fn bytes_that_are_no_envelope_end_the_connection_and_a_bad_header_does_not() {
     let effects = world.hub(&result(2), None);
     assert!(matches!(effects.as_slice(), [Effect::Tell(2, CallEvent::Ended(Ok(_)))]), "{effects:?}");
     assert_eq!(world.give(Input::Message(Bytes::from_static(b"\xc1"))), [Effect::Abort]);
+}
+
+#[test]
+fn what_was_read_together_with_the_end_of_a_session_is_not_taken() {
+    let mut world = World::ready();
+    assert_eq!(world.give(Input::Message(Bytes::from_static(b"\xc1"))), [Effect::Abort]);
+    assert_eq!(world.goodbye("replaced", None), []);
+    assert_eq!(world.hub(&dispatch(1, "r", None), None), []);
+    assert!(world.pass(seconds(61)).contains(&Effect::Dial));
+}
+
+#[test]
+fn numbers_of_a_hub_gone_mad_do_no_harm() {
+    let mut world = World::ready();
+    world.hub(&Dispatch { deadline_ms: u64::MAX, ..dispatch(1, "r", Some(u64::MAX)) }, None);
+    world.hub(&agent_reach_protocol::Credit { id: 1, n: u64::MAX, target: None }, None);
+    world.goodbye("draining", Some(u64::MAX));
+    world.lose();
+    assert!(world.pass(seconds(3700)).contains(&Effect::Dial));
 }
