@@ -1,0 +1,43 @@
+//! HTTP on the `[http]` and `[metrics]` listeners: health, metrics, and how any of it is served.
+//!
+//! Routes are axum's, so that the API and the console can be merged into them. The connections are hyper's
+//! own (see [`serve`]): `axum::serve` has no bound on connections or on slow headers, and waits for ever for
+//! an idle client when it shuts down.
+
+mod health;
+mod host;
+mod problem;
+mod serve;
+
+pub use health::{health_router, metrics_router};
+pub use host::AllowedHosts;
+pub use problem::Problem;
+pub use serve::{ServeOptions, serve};
+
+use agent_reach_protocol::ErrorCode;
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+
+/// The whole of a listener: the routes, a problem document for every other path and method, and the check of
+/// `Host` before all of it.
+pub fn listener_router(routes: Router, hosts: AllowedHosts) -> Router {
+    hosts.guard(with_problems(routes))
+}
+
+/// Answers 404 and 405 with problem documents.
+fn with_problems(routes: Router) -> Router {
+    routes.fallback(no_such_path).method_not_allowed_fallback(no_such_method)
+}
+
+async fn no_such_path(uri: Uri) -> Problem {
+    let detail = format!("there is nothing at {}", crate::telemetry::logging::cut(uri.path()));
+    Problem::new(StatusCode::NOT_FOUND, ErrorCode::InvalidRequest, detail)
+}
+
+async fn no_such_method() -> Problem {
+    let detail = "this path has other methods; the Allow header names them".to_owned();
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::InvalidRequest, detail)
+}
+
+#[cfg(test)]
+mod tests;

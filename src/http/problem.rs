@@ -1,0 +1,43 @@
+//! Errors in HTTP: RFC 9457 problem documents with the protocol's codes.
+
+use agent_reach_protocol::ErrorCode;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// What went wrong with a request: `{status, title, code, detail, retryable, details}`. It has no `type`, which
+/// by the RFC means that `title` is the status' own phrase.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The protocol's code.
+    pub code: ErrorCode,
+    /// What happened here, for people.
+    pub detail: String,
+    /// Whether the same request may be sent again and end in another way.
+    pub retryable: bool,
+    /// More for programs; an empty object when there is nothing.
+    pub details: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Problem {
+    /// A problem that is retryable as its code says, without details.
+    pub fn new(status: StatusCode, code: ErrorCode, detail: String) -> Self {
+        Self { status, code, detail, retryable: code.retryable(), details: serde_json::Map::new() }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let document = serde_json::json!({
+            "status": self.status.as_u16(),
+            "title": self.status.canonical_reason().unwrap_or_default(),
+            "code": self.code.as_str(),
+            "detail": self.detail,
+            "retryable": self.retryable,
+            "details": self.details,
+        });
+        let media = HeaderValue::from_static("application/problem+json");
+        (self.status, [(header::CONTENT_TYPE, media)], document.to_string()).into_response()
+    }
+}
