@@ -364,10 +364,8 @@ impl Hub {
         self.timers.set(until, Timer::Drain);
         let open: Vec<(ConnectionId, Phase)> =
             self.sessions.iter().flatten().map(|session| (session.id, session.phase)).collect();
-        // Five hundred a second come back, and nobody has to wait less than a second.
-        let window = 1000 + open.len() as u64 * 2;
         for (id, phase) in open {
-            let after = 1000 + self.rng.below(usize::try_from(window).unwrap_or(usize::MAX)) as u64;
+            let after = self.come_back_ms();
             let goodbye = agent_reach_protocol::Goodbye {
                 code: GoodbyeCode::Draining.as_str(),
                 reason: Some("the hub is draining"),
@@ -381,6 +379,12 @@ impl Hub {
             }
             self.close_if_idle(turn, id);
         }
+    }
+
+    /// A moment to come back, in milliseconds: five hundred a second do, and nobody before a second.
+    pub(crate) fn come_back_ms(&mut self) -> u64 {
+        let window = 1000 + self.sessions.len() * 2;
+        1000 + self.rng.below(window) as u64
     }
 
     /// While draining: a connection without open calls has nothing left to wait for.

@@ -18,6 +18,7 @@ mod idempotency;
 mod input;
 mod meta;
 mod outbound;
+mod quota;
 mod registry;
 mod rng;
 mod routing;

@@ -1,5 +1,6 @@
 //! The hub's own capabilities, `hub.*`: callable like any other, governed by the same policy.
 
+use agent_reach_protocol::codec::{Value, read_one};
 use agent_reach_protocol::{
     Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, Private, ResultStatus, encode, limits,
 };
@@ -78,16 +79,6 @@ struct CallFilter {
     limit: Option<usize>,
 }
 
-#[derive(Debug, Deserialize)]
-struct AgentId {
-    agent_id: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct CallId {
-    call_id: String,
-}
-
 /// A list that ends where its message is full.
 struct Page {
     items: Vec<rmpv::Value>,
@@ -127,13 +118,22 @@ fn read<'de, T: Deserialize<'de> + Default>(body: Option<&'de [u8]>) -> Result<T
     match body {
         // nil asks for everything, as no body does.
         None | Some([] | [0xc0]) => Ok(T::default()),
-        Some(body) => read_required(Some(body)),
+        Some(body) => rmp_serde::from_slice(body)
+            .map_err(|e| Refusal::invalid("body", &format!("the body cannot be used: {e}"))),
     }
 }
 
-fn read_required<'de, T: Deserialize<'de>>(body: Option<&'de [u8]>) -> Result<T, Refusal> {
-    rmp_serde::from_slice(body.unwrap_or_default())
-        .map_err(|e| Refusal::invalid("body", &format!("the body cannot be used: {e}")))
+/// Reads one text of a body that has to have it.
+fn read_text<'a>(body: Option<&'a [u8]>, key: &str) -> Result<&'a str, Refusal> {
+    let value = read_one(body.unwrap_or(&[0xc0])).map_err(|e| Refusal::invalid("body", &e.to_string()))?;
+    let entries = value.entries().unwrap_or_default();
+    match entries.iter().find(|(own, ..)| *own == key) {
+        Some((_, Value::Str(text), _)) => Ok(text),
+        Some((_, other, _)) => {
+            Err(Refusal::invalid(key, &format!("{key} must be a string, not {}", other.kind())))
+        }
+        None => Err(Refusal::invalid(key, &format!("{key} is missing in the body"))),
+    }
 }
 
 impl Hub {
@@ -160,11 +160,11 @@ impl Hub {
         let bound = self.settings.max_message.saturating_sub(HEADER_ROOM);
         let answer = match name {
             "hub.agents.list" => self.list_agents(turn, &read(body)?, bound),
-            "hub.agents.get" => self.get_agent(turn, &read_required(body)?)?,
-            "hub.agents.disconnect" => self.disconnect_agent(turn, &read_required(body)?)?,
+            "hub.agents.get" => self.get_agent(turn, read_text(body, "agent_id")?)?,
+            "hub.agents.disconnect" => self.disconnect_agent(turn, read_text(body, "agent_id")?)?,
             "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound),
             "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
-            "hub.traces.get" => self.get_trace(&read_required(body)?)?,
+            "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
             "hub.stats" => self.stats(),
             "hub.events.watch" => return self.watch_events(turn, key, asking, body),
             later if LATER.contains(&later) => {
@@ -235,29 +235,28 @@ impl Hub {
         page.into_body("agents")
     }
 
-    fn get_agent(&self, turn: &Turn<'_>, asked: &AgentId) -> Result<Vec<u8>, Refusal> {
+    fn get_agent(&self, turn: &Turn<'_>, agent_id: &str) -> Result<Vec<u8>, Refusal> {
         #[derive(Serialize)]
         struct Answer<'a> {
             agent: AgentView<'a>,
         }
-        let found =
-            self.registry.find(&asked.agent_id).and_then(|key| Some((key, self.registry.agents.get(key)?)));
-        let (key, agent) = found.ok_or_else(|| unknown_agent(&asked.agent_id))?;
+        let found = self.registry.find(agent_id).and_then(|key| Some((key, self.registry.agents.get(key)?)));
+        let (key, agent) = found.ok_or_else(|| unknown_agent(agent_id))?;
         Ok(pack(&Answer { agent: AgentView::full(self, turn.now, key, agent) }))
     }
 
     /// The agent is told to come back, so that a stuck connection is replaced by a fresh one; who is to stay
     /// away has its certificate revoked.
-    fn disconnect_agent(&mut self, turn: &mut Turn<'_>, asked: &AgentId) -> Result<Vec<u8>, Refusal> {
+    fn disconnect_agent(&mut self, turn: &mut Turn<'_>, agent_id: &str) -> Result<Vec<u8>, Refusal> {
         #[derive(Serialize)]
         struct Answer<'a> {
             disconnected: &'a str,
         }
-        let agent = self.registry.find(&asked.agent_id).and_then(|key| self.registry.agents.get(key));
-        let id = agent.and_then(|agent| agent.session).ok_or_else(|| unknown_agent(&asked.agent_id))?;
+        let agent = self.registry.find(agent_id).and_then(|key| self.registry.agents.get(key));
+        let id = agent.and_then(|agent| agent.session).ok_or_else(|| unknown_agent(agent_id))?;
         self.goodbye(turn, id, GoodbyeCode::Draining, "disconnected by an operator", Some(1000));
         self.leave(turn, id, "operator", false);
-        Ok(pack(&Answer { disconnected: &asked.agent_id }))
+        Ok(pack(&Answer { disconnected: agent_id }))
     }
 
     fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Vec<u8> {
@@ -307,13 +306,13 @@ impl Hub {
         page.into_body("calls")
     }
 
-    fn get_trace(&self, asked: &CallId) -> Result<Vec<u8>, Refusal> {
+    fn get_trace(&self, call_id: &str) -> Result<Vec<u8>, Refusal> {
         #[derive(Serialize)]
         struct Answer<'a> {
             trace: TraceView<'a>,
         }
         let unknown = || Refusal::invalid("call_id", "no trace of this call is kept");
-        let number = self.number_of(&asked.call_id).ok_or_else(unknown)?;
+        let number = self.number_of(call_id).ok_or_else(unknown)?;
         let open =
             self.calls.iter().find(|(_, call)| call.number == number).map(|(_, call)| (&call.trace, false));
         let (trace, ended) =

@@ -8,8 +8,9 @@ use agent_reach_protocol::names::{CapabilityName, Pattern};
 use agent_reach_protocol::{AgentStatus, Capability, FieldValue, Labels, Load, limits};
 use slab::Slab;
 
-use crate::authz::Grant;
+use crate::authz::{Grant, covers};
 use crate::input::ConnectionId;
+use crate::quota::Quota;
 use crate::time::Now;
 
 /// Health below this takes an agent out of routing.
@@ -23,6 +24,8 @@ pub(crate) struct Offer {
     pub(crate) version: Option<Box<semver::Version>>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) idempotent: bool,
+    /// Its `qps_limit`.
+    pub(crate) quota: Option<Box<Quota>>,
     pub(crate) aliases: Box<[Arc<str>]>,
     /// Description, schemas, labels, as they came, for the dictionary; `None` when there is none of them.
     pub(crate) about: Option<Box<[u8]>>,
@@ -60,6 +63,7 @@ impl Offer {
             version,
             timeout_ms: capability.timeout_ms,
             idempotent: capability.idempotent,
+            quota: capability.qps_limit.and_then(Quota::new).map(Box::new),
             aliases: aliases.into(),
             about: about(capability),
         };
@@ -175,6 +179,18 @@ impl Figures {
 impl Agent {
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.about.labels.iter().find(|(own, _)| &**own == key).map(|(_, value)| &**value)
+    }
+
+    /// Whether policy and the agent's own declaration let it call a name.
+    pub(crate) fn may_call(&self, name: &str) -> bool {
+        covers(&self.grant.call, name)
+            && self.declared.as_deref().is_none_or(|declared| covers(declared, name))
+    }
+
+    /// The fill of one capability that the agent reports, 0 to 1.
+    pub(crate) fn level(&self, name: &str) -> f64 {
+        let levels = self.about.load.as_deref().map_or(&[][..], |load| &load.levels);
+        levels.iter().find(|(own, _)| &**own == name).map_or(0.0, |(_, level)| *level)
     }
 
     pub(crate) fn has_labels(&self, labels: &Labels<'_>) -> bool {

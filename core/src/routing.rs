@@ -1,12 +1,16 @@
 //! Who gets a call: candidates, what excludes them, and the final choice. Each answer carries its reason.
 
-use agent_reach_protocol::{AgentStatus, ErrorCode, Labels, Policy};
+use agent_reach_protocol::{AgentStatus, Labels, Policy};
 
 use crate::registry::{Agent, HEALTH_MIN, Offer, Registry};
 use crate::rng::Rng;
+use crate::time::Now;
 
 /// What a call asks of its targets.
 pub(crate) struct Wanted<'a> {
+    pub(crate) now: Now,
+    /// Who asks.
+    pub(crate) caller: usize,
     /// Canonical name, aliases of the policy already resolved.
     pub(crate) name: &'a str,
     /// Exactly these agents.
@@ -29,11 +33,15 @@ pub(crate) enum Exclusion {
     Labels,
     Version,
     NotAsked,
+    /// The caller may not call the name under which this agent offers it.
+    Forbidden,
+    /// Its `qps_limit` is reached.
+    RateLimited,
     Busy,
 }
 
 impl Exclusion {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Away,
         Self::Suspect,
         Self::Draining,
@@ -41,6 +49,8 @@ impl Exclusion {
         Self::Labels,
         Self::Version,
         Self::NotAsked,
+        Self::Forbidden,
+        Self::RateLimited,
         Self::Busy,
     ];
 
@@ -53,19 +63,23 @@ impl Exclusion {
             Self::Labels => "labels",
             Self::Version => "version",
             Self::NotAsked => "not_asked",
+            Self::Forbidden => "forbidden",
+            Self::RateLimited => "rate_limited",
             Self::Busy => "busy",
         }
     }
 }
 
 /// One agent that gets the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) agent: usize,
     /// Index into the agent's offers.
     pub(crate) offer: usize,
     /// Slots taken and slots there are, before this call.
     pub(crate) load: (u32, u32),
+    /// What least_loaded compares: the share of slots taken, and the fill that the agent reports.
+    pub(crate) weight: f64,
 }
 
 /// How the choice came about; small and copied into the call's trace.
@@ -77,7 +91,7 @@ pub(crate) struct Note {
     /// Of those, able to take the call.
     pub(crate) able: u32,
     /// The others, by reason, in the order of [`Exclusion::ALL`].
-    pub(crate) excluded: [u32; 8],
+    pub(crate) excluded: [u32; 10],
     /// Whether preferred labels decided among the able.
     pub(crate) preferred: bool,
 }
@@ -102,13 +116,28 @@ impl Note {
     }
 }
 
+/// Why nobody gets a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoute {
+    /// Nobody ever offered the capability.
+    NeverOffered,
+    /// Who could take it has its slots full.
+    Busy,
+    /// Who could take it has reached its `qps_limit`.
+    RateLimited,
+    /// Who could take it offers it under a name that the caller may not call.
+    Forbidden,
+    /// Nobody could.
+    NoneAble,
+}
+
 /// The routing of one call.
 #[derive(Debug)]
 pub(crate) enum Routed {
     /// To these.
     To(smallvec::SmallVec<[Choice; 1]>, Note),
     /// To nobody.
-    Nobody(ErrorCode, Note),
+    Nobody(NoRoute, Note),
 }
 
 /// Finds who takes a call.
@@ -116,9 +145,9 @@ pub(crate) enum Routed {
 /// Looks at each agent that offers the name once. Rotation starts where the last choice ended, so that agents
 /// of equal load take turns.
 pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng) -> Routed {
-    let mut note = Note { policy: wanted.policy, offering: 0, able: 0, excluded: [0; 8], preferred: false };
+    let mut note = Note { policy: wanted.policy, offering: 0, able: 0, excluded: [0; 10], preferred: false };
     let Some((_, offered)) = registry.names.get(wanted.name) else {
-        return Routed::Nobody(ErrorCode::NoCapability, note);
+        return Routed::Nobody(NoRoute::NeverOffered, note);
     };
     let turn = offered.turn;
     note.offering = u32::try_from(offered.by.len()).unwrap_or(u32::MAX);
@@ -127,11 +156,13 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     for position in around {
         let Some(key) = offered.by.get(position) else { continue };
         let Some(agent) = registry.agents.get(*key) else { continue };
-        match consider(agent, wanted) {
+        match consider(agent, wanted, registry.agents.get(wanted.caller)) {
             Ok(offer) => {
                 let load = (agent.in_flight, agent.max_concurrency);
+                let share = f64::from(agent.in_flight) / f64::from(agent.max_concurrency.max(1));
+                let weight = share + agent.level(wanted.name);
                 let preferred = !wanted.prefer.0.is_empty() && agent.has_labels(wanted.prefer);
-                able.push((position, Choice { agent: *key, offer, load }, preferred));
+                able.push((position, Choice { agent: *key, offer, load, weight }, preferred));
             }
             Err(why) => {
                 let slot = Exclusion::ALL.iter().position(|own| *own == why);
@@ -143,14 +174,22 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     }
     note.able = u32::try_from(able.len()).unwrap_or(u32::MAX);
     if able.is_empty() {
-        let [.., busy] = note.excluded;
-        let code = if busy > 0 { ErrorCode::Overloaded } else { ErrorCode::NoInstance };
-        return Routed::Nobody(code, note);
+        let [.., forbidden, rate_limited, busy] = note.excluded;
+        let why = if busy > 0 {
+            NoRoute::Busy
+        } else if rate_limited > 0 {
+            NoRoute::RateLimited
+        } else if forbidden > 0 {
+            NoRoute::Forbidden
+        } else {
+            NoRoute::NoneAble
+        };
+        return Routed::Nobody(why, note);
     }
     note.preferred = able.iter().any(|(.., preferred)| *preferred);
     if wanted.count == 1 {
         let Some((position, choice)) = one(&able, wanted.policy, note.preferred, rng) else {
-            return Routed::Nobody(ErrorCode::NoInstance, note);
+            return Routed::Nobody(NoRoute::NoneAble, note);
         };
         if let Some(offered) = registry.names.get_mut(wanted.name) {
             offered.turn = position + 1;
@@ -160,8 +199,23 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     Routed::To(several(able, wanted, rng), note)
 }
 
+/// Why an agent that is named does not get the call; `None` when it does not offer the capability at all.
+pub(crate) fn exclusion(registry: &Registry, agent_id: &str, wanted: &Wanted<'_>) -> Option<Exclusion> {
+    let Some(agent) = registry.find(agent_id).and_then(|key| registry.agents.get(key)) else {
+        return Some(Exclusion::Away);
+    };
+    let offers = agent.offers.iter().flat_map(Offer::names).any(|name| &**name == wanted.name);
+    match consider(agent, wanted, registry.agents.get(wanted.caller)) {
+        Err(Exclusion::Away) => Some(Exclusion::Away),
+        _ if !offers => None,
+        Err(why) => Some(why),
+        // It could: it was left out for another reason, which only the choice knows.
+        Ok(_) => Some(Exclusion::NotAsked),
+    }
+}
+
 /// Whether the agent can take the call, and by which offer.
-fn consider(agent: &Agent, wanted: &Wanted<'_>) -> Result<usize, Exclusion> {
+fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Result<usize, Exclusion> {
     if agent.session.is_none() {
         return Err(Exclusion::Away);
     }
@@ -186,14 +240,16 @@ fn consider(agent: &Agent, wanted: &Wanted<'_>) -> Result<usize, Exclusion> {
         (Some(_), None) => false,
     };
     let answers = |offer: &Offer| offer.names().any(|name| &**name == wanted.name);
-    let offer =
-        agent.offers.iter().position(|offer| answers(offer) && fits(offer)).ok_or(Exclusion::Version)?;
-    if agent.in_flight >= agent.max_concurrency { Err(Exclusion::Busy) } else { Ok(offer) }
-}
-
-/// Compares shares of slots taken without dividing.
-fn lighter(a: (u32, u32), b: (u32, u32)) -> bool {
-    u64::from(a.0) * u64::from(b.1) < u64::from(b.0) * u64::from(a.1)
+    let found = agent.offers.iter().enumerate().find(|(_, offer)| answers(offer) && fits(offer));
+    let (index, offer) = found.ok_or(Exclusion::Version)?;
+    // The name asked for was looked at already; what an agent's alias leads to is known only here.
+    if &*offer.name != wanted.name && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
+        return Err(Exclusion::Forbidden);
+    }
+    if offer.quota.as_ref().is_some_and(|quota| !quota.has_room(wanted.now)) {
+        return Err(Exclusion::RateLimited);
+    }
+    if agent.in_flight >= agent.max_concurrency { Err(Exclusion::Busy) } else { Ok(index) }
 }
 
 /// One of the able. The list is not empty, and starts where the last choice ended.
@@ -207,7 +263,7 @@ fn one(
         || able.iter().filter(|(.., own)| !preferred || *own).map(|(at, choice, _)| (*at, *choice));
     match policy {
         Policy::LeastLoaded => {
-            eligible().reduce(|best, next| if lighter(next.1.load, best.1.load) { next } else { best })
+            eligible().reduce(|best, next| if next.1.weight < best.1.weight { next } else { best })
         }
         Policy::RoundRobin => eligible().next(),
         Policy::Random => eligible().nth(rng.below(eligible().count())),
@@ -223,10 +279,7 @@ fn several(
     let mut able = able.into_vec();
     match wanted.policy {
         Policy::RoundRobin => {}
-        Policy::LeastLoaded => able.sort_by(|(_, a, _), (_, b, _)| {
-            let (a, b) = (a.load, b.load);
-            (u64::from(a.0) * u64::from(b.1)).cmp(&(u64::from(b.0) * u64::from(a.1)))
-        }),
+        Policy::LeastLoaded => able.sort_by(|(_, a, _), (_, b, _)| a.weight.total_cmp(&b.weight)),
         Policy::Random => {
             for last in (1..able.len()).rev() {
                 able.swap(last, rng.below(last + 1));

@@ -249,7 +249,8 @@ impl Hub {
             let agent = agent_id.unwrap_or_default().to_owned();
             turn.fx.facts.push(Fact::Refused { identity, agent, reason: code.as_str() });
         }
-        let after = (code == GoodbyeCode::RateLimited).then_some(STORM_WINDOW_MS);
+        let storm = (code == GoodbyeCode::RateLimited).then_some(STORM_WINDOW_MS);
+        let after = if code == GoodbyeCode::Draining { Some(self.come_back_ms()) } else { storm };
         self.goodbye(turn, id, code, reason, after);
         self.leave(turn, id, code.as_str(), false);
     }

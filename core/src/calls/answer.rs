@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use agent_reach_protocol::codec::Writer;
 use agent_reach_protocol::{
-    Accept, CallMode, CallResult, Chunk, Credit, ErrorCode, Kind, Private, ResultStatus, Retry, encode,
+    Accept, CallError, CallMode, CallResult, Chunk, Credit, ErrorCode, Kind, Private, ResultStatus, Retry,
+    encode, limits,
 };
 use bytes::Bytes;
 
 use super::end::Ended;
 use super::give::call_id;
 use super::{Failure, LegState, Listener};
-use crate::hub::{Hub, Turn, text_map};
+use crate::hub::{Complaint, Hub, Turn};
 use crate::outbound::Outgoing;
 use crate::registry::Asked;
 use crate::session::Lane;
@@ -180,7 +182,20 @@ impl Hub {
         result: &CallResult<'_>,
         body: Option<&Bytes>,
     ) {
-        let Some(index) = result.id.and_then(|id| self.leg_of(key, id)) else {
+        let Some(id) = result.id else {
+            let Some(connection) = self.registry.agents.get(key).and_then(|agent| agent.session) else {
+                return;
+            };
+            let complaint = Complaint {
+                kind: Kind::Result.number(),
+                id: None,
+                code: ErrorCode::InvalidRequest,
+                message: "a RESULT of an agent names the CALL it answers",
+                field: Some("id"),
+            };
+            return self.complain(turn, connection, &complaint);
+        };
+        let Some(index) = self.leg_of(key, id) else {
             self.counters.late += 1;
             return;
         };
@@ -264,10 +279,26 @@ fn failure_of(result: &CallResult<'_>) -> Option<Failure> {
     let passing = ErrorCode::parse(error.code).filter(|code| code.passes_from_provider());
     let code = passing.unwrap_or(ErrorCode::HandlerError);
     let retryable = if code.retry() == Retry::ByHandler { error.retryable } else { code.retryable() };
-    let details = match (error.details, passing) {
-        (Some(details), _) => Some(details.0.into()),
-        (None, None) => Some(text_map(&[("code", error.code), ("message", error.message)]).into()),
-        (None, Some(_)) => None,
+    // A code of the agent's own goes into the details, with what it said beside it.
+    let details = match passing {
+        Some(_) => error.details.map(|details| details.0.into()),
+        None => Some(own_error(error).into()),
     };
     Some(Failure { code, message: error.message.into(), retryable, details })
+}
+
+/// `{code, message, details?}` as the agent said them. Details that would pass the bound with it are left out.
+fn own_error(error: &CallError<'_>) -> Vec<u8> {
+    let details = error.details.filter(|details| details.0.len() < limits::SCHEMA_BYTES_MAX / 2);
+    let mut out = Writer::with_capacity(64);
+    out.map(2 + usize::from(details.is_some()));
+    out.str("code");
+    out.str(error.code);
+    out.str("message");
+    out.str(error.message);
+    if let Some(details) = details {
+        out.str("details");
+        out.raw(details.0);
+    }
+    out.into_bytes()
 }

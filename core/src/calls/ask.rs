@@ -14,7 +14,8 @@ use crate::effects::{DedupeOutcome, Fact};
 use crate::hub::{Complaint, Hub, Turn};
 use crate::idempotency::{Ends, Fingerprint, Known};
 use crate::registry::Asked;
-use crate::routing::{Choice, Note, Routed, Wanted, route};
+use crate::routing::{Choice, Exclusion, NoRoute, Note, Routed, Wanted, exclusion, route};
+use crate::time::Now;
 use crate::traces::{Step, Trace};
 
 impl Hub {
@@ -74,25 +75,23 @@ impl Hub {
             asking.version.map(semver::VersionReq::parse).transpose().map_err(|e| {
                 Refusal::invalid("version", &format!("version is not a semver requirement: {e}"))
             })?;
-        let wanted = wanted(asking, &resolved, version.as_ref());
+        let wanted = wanted(turn.now, key, asking, &resolved, version.as_ref());
         let (chosen, note) = match route(&mut self.registry, &wanted, &mut self.rng) {
             Routed::To(chosen, note) => (chosen, note),
             // Several agents by name: each that cannot has its own RESULT.
-            Routed::Nobody(code, note)
-                if code != ErrorCode::NoCapability && each_named_answers(asking) =>
-            {
+            Routed::Nobody(why, note) if why != NoRoute::NeverOffered && each_named_answers(asking) => {
                 (smallvec::SmallVec::new(), note)
             }
-            Routed::Nobody(code, note) => {
+            Routed::Nobody(why, note) => {
                 let failure = match asking.agents.as_deref() {
-                    Some([only]) if code != ErrorCode::NoCapability => self.why_not(only, &resolved),
-                    _ => nobody(code, &resolved),
+                    Some([only]) if why == NoRoute::NoneAble => self.why_not(only, &wanted),
+                    _ => nobody(why, &resolved),
                 };
                 return Err(Refusal { failure, note: Some(note) });
             }
         };
         let call = self.open_call(turn, key, asking, &asked, message, body, fingerprint, note);
-        self.give_all(turn, call, asking, &resolved, &chosen);
+        self.give_all(turn, call, asking, &wanted, &chosen);
         Ok(())
     }
 
@@ -255,7 +254,7 @@ impl Hub {
         turn: &mut Turn<'_>,
         call: usize,
         asking: &Asking<'_>,
-        name: &str,
+        wanted: &Wanted<'_>,
         chosen: &[Choice],
     ) {
         let mut missing: Vec<&str> = Vec::new();
@@ -282,24 +281,32 @@ impl Hub {
             if self.calls.get(call).map(|call| call.number) != number {
                 break;
             }
-            let failure = self.why_not(agent_id, name);
+            let failure = self.why_not(agent_id, wanted);
             self.conclude(turn, call, Some(&agent_id.into()), None, &super::end::Ended::failed(failure));
         }
     }
 
     /// Why a named agent does not get the call.
-    fn why_not(&self, agent_id: &str, name: &str) -> Failure {
-        let agent = self.registry.find(agent_id).and_then(|key| self.registry.agents.get(key));
-        let Some(agent) = agent.filter(|agent| agent.session.is_some()) else {
-            return Failure::new(ErrorCode::NoInstance, format!("agent {agent_id} is not connected"));
+    fn why_not(&self, agent_id: &str, wanted: &Wanted<'_>) -> Failure {
+        let name = wanted.name;
+        let (code, what) = match exclusion(&self.registry, agent_id, wanted) {
+            None => (ErrorCode::NoInstance, "does not offer it"),
+            Some(Exclusion::Away) => (ErrorCode::NoInstance, "is not connected"),
+            Some(Exclusion::Suspect) => (ErrorCode::NoInstance, "is silent"),
+            Some(Exclusion::Draining) => (ErrorCode::NoInstance, "is draining"),
+            Some(Exclusion::Unhealthy) => (ErrorCode::NoInstance, "reports that it is unhealthy"),
+            Some(Exclusion::Labels) => (ErrorCode::NoInstance, "has not the labels required"),
+            Some(Exclusion::Version) => (ErrorCode::NoInstance, "has not the version required"),
+            Some(Exclusion::NotAsked) => (ErrorCode::NoInstance, "is not asked for"),
+            Some(Exclusion::Forbidden) => {
+                (ErrorCode::Unauthorized, "offers it under a name that the caller may not call")
+            }
+            Some(Exclusion::RateLimited) => (ErrorCode::RateLimited, "has reached its qps_limit"),
+            Some(Exclusion::Busy) => {
+                return Failure::overloaded(&format!("{name}: agent {agent_id} has no free slot"));
+            }
         };
-        if !agent.offers.iter().flat_map(|offer| offer.names()).any(|own| &**own == name) {
-            return Failure::new(ErrorCode::Unsupported, format!("agent {agent_id} does not offer {name}"));
-        }
-        if agent.in_flight >= agent.max_concurrency {
-            return Failure::overloaded(&format!("agent {agent_id} has no free slot"));
-        }
-        Failure::new(ErrorCode::NoInstance, format!("agent {agent_id} cannot take {name} now"))
+        Failure::new(code, format!("{name}: agent {agent_id} {what}"))
     }
 
     /// An open duplicate joins: answers go to the newest asker, and the end to everyone who still waits.
@@ -372,7 +379,13 @@ fn each_named_answers(asking: &Asking<'_>) -> bool {
     is_fan_out(asking) && !counted && asking.agents.is_some()
 }
 
-fn wanted<'a>(asking: &'a Asking<'a>, name: &'a str, version: Option<&'a semver::VersionReq>) -> Wanted<'a> {
+fn wanted<'a>(
+    now: Now,
+    caller: usize,
+    asking: &'a Asking<'a>,
+    name: &'a str,
+    version: Option<&'a semver::VersionReq>,
+) -> Wanted<'a> {
     let count = match asking.select {
         Some(Select::Count(n)) => usize::try_from(n).unwrap_or(usize::MAX),
         Some(Select::All) => usize::MAX,
@@ -381,6 +394,8 @@ fn wanted<'a>(asking: &'a Asking<'a>, name: &'a str, version: Option<&'a semver:
     };
     // `select: 1` is a fan-out of one; only the plain form takes the short way of a single choice.
     Wanted {
+        now,
+        caller,
         name,
         agents: asking.agents.as_deref(),
         count,
@@ -391,14 +406,21 @@ fn wanted<'a>(asking: &'a Asking<'a>, name: &'a str, version: Option<&'a semver:
     }
 }
 
-fn nobody(code: ErrorCode, name: &str) -> Failure {
-    if code == ErrorCode::NoCapability {
-        Failure::new(code, format!("nobody has ever offered {name}"))
-    } else if code == ErrorCode::Overloaded {
-        Failure::overloaded(&format!("every agent that can take {name} has its slots full"))
-    } else {
-        Failure::new(code, format!("no agent that offers {name} is able to take it now"))
-    }
+fn nobody(why: NoRoute, name: &str) -> Failure {
+    let (code, message) = match why {
+        NoRoute::NeverOffered => (ErrorCode::NoCapability, format!("nobody has ever offered {name}")),
+        NoRoute::NoneAble => (ErrorCode::NoInstance, format!("no agent that offers {name} can take it now")),
+        NoRoute::Forbidden => {
+            (ErrorCode::Unauthorized, format!("{name} is an alias of a name that the caller may not call"))
+        }
+        NoRoute::RateLimited => {
+            (ErrorCode::RateLimited, format!("every agent that can take {name} has reached its qps_limit"))
+        }
+        NoRoute::Busy => {
+            return Failure::overloaded(&format!("every agent that can take {name} has its slots full"));
+        }
+    };
+    Failure::new(code, message)
 }
 
 /// Refuses what later versions bring, by its key. A key at its default asks for nothing.

@@ -7,8 +7,8 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::end::Ended;
 use super::Failure;
+use super::end::Ended;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;

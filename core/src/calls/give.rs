@@ -26,7 +26,10 @@ impl Hub {
         let default_ms = self.settings.timeout_ms;
         let Some(call) = self.calls.get_mut(call_index) else { return };
         let Some(agent) = self.registry.agents.get_mut(choice.agent) else { return };
-        let Some(offer) = agent.offers.get(choice.offer) else { return };
+        let Some(offer) = agent.offers.get_mut(choice.offer) else { return };
+        if let Some(quota) = &mut offer.quota {
+            quota.take(turn.now);
+        }
         let granted = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
         let credit = if call.stream { granted } else { 0 };
         let leg = Leg {
