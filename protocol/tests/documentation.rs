@@ -7,11 +7,11 @@ mod support {
 }
 
 use agent_reach_protocol::{ErrorCode, GoodbyeCode, Kind, Retry, limits};
-use support::source::declared_keys;
+use support::source::{DeclaredKey, declared_keys};
 
 const PAGE: &str = include_str!("../../docs/protocol.md");
 
-/// The cells of each row of the first table below a heading, code marks and stars left out.
+/// The cells of each row of the first table below a heading, as they are written.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let heading = format!("\n{heading}\n");
     let (_, section) = PAGE.split_once(&heading).unwrap_or_else(|| panic!("no heading {heading}"));
@@ -22,13 +22,15 @@ fn table(heading: &str) -> Vec<Vec<String>> {
         .take_while(|line| line.starts_with('|'))
         .map(|line| {
             let cells = line.trim_matches('|').split(" | ");
-            cells.map(|cell| cell.trim().trim_matches(['`', '*']).to_owned()).collect()
+            cells.map(|cell| cell.trim().to_owned()).collect()
         })
         .collect()
 }
 
+/// The first cells of each row, code marks, stars and daggers left out.
 fn columns<const N: usize>(heading: &str) -> Vec<[String; N]> {
-    table(heading).iter().map(|row| std::array::from_fn(|at| row[at].clone())).collect()
+    let plain = |cell: &String| cell.trim_matches(['`', '*', '†']).to_owned();
+    table(heading).iter().map(|row| std::array::from_fn(|at| plain(&row[at]))).collect()
 }
 
 #[test]
@@ -99,7 +101,7 @@ fn the_table_of_limits_is_that_of_the_code() {
 #[test]
 fn the_tables_of_headers_have_every_key_in_the_order_of_the_canonical_form() {
     let mut declared: Vec<(String, Vec<String>)> = Vec::new();
-    for (header, key) in declared_keys() {
+    for DeclaredKey { header, key, .. } in declared_keys() {
         match declared.last_mut() {
             Some((last, keys)) if *last == header => keys.push(key),
             _ => declared.push((header, vec![key])),
@@ -108,6 +110,15 @@ fn the_tables_of_headers_have_every_key_in_the_order_of_the_canonical_form() {
     for (header, keys) in declared {
         let shown: Vec<_> = columns::<1>(heading(&header)).into_iter().map(|[key]| key).collect();
         assert_eq!(shown, keys, "{header}");
+    }
+}
+
+#[test]
+fn a_dagger_marks_exactly_the_keys_that_are_always_written_though_they_may_be_absent() {
+    for DeclaredKey { header, key, always } in declared_keys() {
+        let rows = table(heading(&header));
+        let row = rows.iter().find(|row| row[0].trim_matches(['`', '*', '†']) == key).unwrap();
+        assert_eq!(row[0].ends_with('†'), always, "{header}.{key}");
     }
 }
 

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde_json::{Value, json as object};
 use support::files::{Vector, vectors};
 use support::message::Message;
-use support::source::declared_keys;
+use support::source::{DeclaredKey, declared_keys};
 
 #[test]
 fn accepted_messages_are_read() {
@@ -116,6 +116,23 @@ fn every_vector_has_a_name_of_its_own_and_a_note() {
 }
 
 #[test]
+fn keys_that_are_always_written_stand_in_every_canonical_message() {
+    let accepted = vectors("accept");
+    for DeclaredKey { header, key, .. } in declared_keys().iter().filter(|declared| declared.always) {
+        let (file, path) = place(header);
+        let is_canonical = |vector: &&Vector| vector.file == file && vector.fields.get("canonical").is_some();
+        let mut seen = 0;
+        for vector in accepted.iter().filter(is_canonical) {
+            for map in maps_at(&vector.fields["value"][1], path) {
+                assert!(map.get(key).is_some(), "{}: {header}.{key}", vector.id());
+                seen += 1;
+            }
+        }
+        assert!(seen > 0, "no canonical vector has {header}.{key}");
+    }
+}
+
+#[test]
 fn every_kind_has_accepted_messages_in_each_direction_it_goes() {
     let accepted = vectors("accept");
     let mut seen = BTreeSet::new();
@@ -150,7 +167,7 @@ fn every_key_of_every_header_has_accepted_and_rejected_messages() {
     let rejected = vectors("reject");
     let declared = declared_keys();
     assert!(declared.len() > 100, "the source has another form: {}", declared.len());
-    for (header, key) in declared {
+    for DeclaredKey { header, key, .. } in declared {
         let (file, path) = place(&header);
         let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
         let shown =
@@ -226,6 +243,16 @@ fn place(header: &str) -> (&'static str, &'static [&'static str]) {
         "Cancel" => ("cancel", &[]),
         "Receipt" => ("receipt", &[]),
         other => panic!("a new header {other} needs its vectors"),
+    }
+}
+
+/// The maps at a path: none where a key of it is absent, several where it goes through a list.
+fn maps_at<'a>(value: &'a Value, path: &[&str]) -> Vec<&'a Value> {
+    match (value, path) {
+        (Value::Array(items), _) => items.iter().flat_map(|item| maps_at(item, path)).collect(),
+        (Value::Object(_), []) => vec![value],
+        (_, []) => Vec::new(),
+        (_, [key, rest @ ..]) => value.get(key).map_or_else(Vec::new, |value| maps_at(value, rest)),
     }
 }
 

@@ -171,7 +171,7 @@ map_type! {
         /// What the caller would like, in milliseconds.
         preferred_timeout_ms: Option<u64> = "preferred_timeout_ms";
         /// Whether CHUNKs are taken.
-        stream: bool = "stream";
+        stream: bool = "stream" always;
         /// Window of the stream in chunks, counted from `seq` 0.
         credit: Option<u64> = "credit";
         /// What the caller waits for.
@@ -258,12 +258,13 @@ map_type! {
 map_type! {
     /// Why a call failed.
     CallError {
-        /// One of [`crate::ErrorCode`]; kept as a word, since a later peer may know more.
-        code: &'a str = "code", 1..=WORD_BYTES_MAX;
+        /// One of [`crate::ErrorCode`]; kept as a word, since a later peer may know more. Any text is read, even
+        /// an empty one: a provider's odd code must not cost the caller its RESULT.
+        code: &'a str = "code", 0..=WORD_BYTES_MAX;
         /// For people.
         message: &'a str = "message", 0..=TEXT_BYTES_MAX;
         /// Whether another try can help.
-        retryable: bool = "retryable";
+        retryable: bool = "retryable" always;
         /// For programs.
         details: Option<Raw<'a>> = "details", 0..=SCHEMA_BYTES_MAX;
     }

@@ -377,12 +377,16 @@ macro_rules! words {
 
 /// Makes a struct that is a map on the wire: each field with its key, and the lengths it may have.
 ///
+/// A key marked `always` is written even where its value is the one that an absent key reads as; an `Option`
+/// has no value to write then, so the mark is not for it.
 /// `private` at the end adds a field of that name for the `x-` keys; `check` names a function that looks at
 /// the whole.
 macro_rules! map_type {
+    (@written $value:expr) => { $value.present() };
+    (@written $value:expr, always) => { true };
     (
         $(#[$meta:meta])* $name:ident {
-            $($(#[$doc:meta])* $field:ident : $ty:ty = $key:literal
+            $($(#[$doc:meta])* $field:ident : $ty:ty = $key:literal $($always:ident)?
                 $(, $lo:literal ..= $hi:expr $(, each $item_lo:literal ..= $item_hi:expr)?)?);* $(;)?
         } $(private $private:ident)? $(check $check:path)?
     ) => {
@@ -437,10 +441,10 @@ macro_rules! map_type {
 
             fn write(&self, out: &mut $crate::codec::Writer) {
                 let mut keys = 0;
-                $(keys += usize::from(self.$field.present());)*
+                $(keys += usize::from(map_type!(@written self.$field $(, $always)?));)*
                 $(keys += self.$private.0.len();)?
                 out.map(keys);
-                $(if self.$field.present() {
+                $(if map_type!(@written self.$field $(, $always)?) {
                     out.str($key);
                     self.$field.write(out);
                 })*

@@ -91,9 +91,9 @@ map_type! {
         /// Name and version of the SDK, for people.
         sdk: Option<&'a str> = "sdk", 0..=WORD_BYTES_MAX;
         /// Extensions of version 1 that the agent knows.
-        features: Vec<&'a str> = "features", 0..=LIST_MAX, each 1..=WORD_BYTES_MAX;
+        features: Vec<&'a str> = "features" always, 0..=LIST_MAX, each 1..=WORD_BYTES_MAX;
         /// What it can do.
-        capabilities: Vec<Capability<'a>> = "capabilities", 0..=CAPABILITIES_MAX;
+        capabilities: Vec<Capability<'a>> = "capabilities" always, 0..=CAPABILITIES_MAX;
         /// Labels of the agent.
         labels: Labels<'a> = "labels";
         /// Slots; default [`crate::limits::MAX_CONCURRENCY_DEFAULT`].
@@ -111,9 +111,9 @@ map_type! {
     /// What policy and declaration leave to an agent, as patterns.
     Granted {
         /// May offer.
-        provide: Vec<&'a str> = "provide";
+        provide: Vec<&'a str> = "provide" always;
         /// May call.
-        call: Vec<&'a str> = "call";
+        call: Vec<&'a str> = "call" always;
     }
 }
 
@@ -125,7 +125,7 @@ map_type! {
         /// Name and version of the hub.
         hub: &'a str = "hub";
         /// Extensions of version 1 that the hub knows.
-        features: Vec<&'a str> = "features", 0..=LIST_MAX, each 1..=WORD_BYTES_MAX;
+        features: Vec<&'a str> = "features" always, 0..=LIST_MAX, each 1..=WORD_BYTES_MAX;
         /// Longest silence an agent allows itself, in milliseconds.
         keepalive_ms: u64 = "keepalive_ms";
         /// Silence after which the hub routes nothing new to the agent, in milliseconds.
@@ -139,7 +139,7 @@ map_type! {
         /// What the agent may offer and call.
         granted: Granted<'a> = "granted";
         /// What was changed or left out of HELLO.
-        warnings: Vec<&'a str> = "warnings";
+        warnings: Vec<&'a str> = "warnings" always;
         /// Whether an older connection of the same agent was replaced.
         replaced: bool = "replaced";
     }

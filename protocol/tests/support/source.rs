@@ -1,7 +1,15 @@
 //! What the source of the crate declares.
 
+/// One key of a header.
+pub(crate) struct DeclaredKey {
+    pub(crate) header: String,
+    pub(crate) key: String,
+    /// Whether it is written even where it says only its default.
+    pub(crate) always: bool,
+}
+
 /// Every header and key, from the source that declares them.
-pub(crate) fn declared_keys() -> Vec<(String, String)> {
+pub(crate) fn declared_keys() -> Vec<DeclaredKey> {
     let sources = [include_str!("../../src/envelope/session.rs"), include_str!("../../src/envelope/call.rs")];
     let mut keys = Vec::new();
     for source in sources {
@@ -14,14 +22,15 @@ pub(crate) fn declared_keys() -> Vec<(String, String)> {
                 } else if let Some((_, rest)) = line.split_once(" = \"")
                     && !line.starts_with("//")
                 {
-                    let key = rest.split('"').next().unwrap();
-                    keys.push((header.to_owned(), key.to_owned()));
+                    let (key, rest) = rest.split_once('"').unwrap();
+                    let always = rest.starts_with(" always");
+                    keys.push(DeclaredKey { header: header.to_owned(), key: key.to_owned(), always });
                 }
             }
         }
     }
     for key in ["targets", "completed", "failed"] {
-        keys.push(("Summary".to_owned(), key.to_owned()));
+        keys.push(DeclaredKey { header: "Summary".to_owned(), key: key.to_owned(), always: true });
     }
     keys
 }

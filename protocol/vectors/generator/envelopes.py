@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headers import HELLO, least
 from msgpack import Bytes, Ext, Long, Pairs, encode, flat, joined, one
 from vector import ABSENT, Body, Envelope, Files, body, malformed, untrusted
 
@@ -138,7 +139,7 @@ def bodies(files: Files) -> None:
 
 def limits(files: Files) -> None:
     def labelled(name: str, labels: dict[str, Any], ok: bool, note: str, field: str = "labels") -> None:
-        hello = Envelope(1, {"v": 1, "agent_id": "writer", "instance": "01JZ7Q4T5N", "labels": labels})
+        hello = Envelope(1, least(HELLO) | {"labels": labels})
         if ok:
             files.accept("limits", name, "to_hub", hello, note)
         else:
@@ -155,9 +156,9 @@ def limits(files: Files) -> None:
     labelled("label-value-integer", {"k": 1}, False, "a value that is no text", "labels.k")
     labelled("label-value-nil", {"k": None}, False, "a value that is no text", "labels.k")
     text = "é" * 64
-    hello = {"v": 1, "agent_id": text, "instance": "01JZ7Q4T5N"}
+    hello = least(HELLO) | {"agent_id": text}
     files.accept("limits", "bytes-not-characters", "to_hub", Envelope(1, hello), "64 characters of 2 bytes are 128 bytes")
-    hello = {"v": 1, "agent_id": text + "a", "instance": "01JZ7Q4T5N"}
+    hello = least(HELLO) | {"agent_id": text + "a"}
     files.reject("limits", "bytes-not-characters-129", "to_hub", Envelope(1, hello), malformed(1, "agent_id"), "129 bytes")
     for level, ok in ((0, True), (1.0, True), (1.001, False), (-0.1, False), ("0.5", False)):
         update = Envelope(3, {"load": {"levels": {"order.create": level}}})

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgpack import Long, Many
 
+MISSING = object()
 ID, WORD, TEXT, SCHEMA, LIST = 128, 256, 4096, 65536, 1024
 
 
@@ -25,6 +26,8 @@ class Key:
     """Likewise at the lower bound, where there is one."""
     inside: "list[Key] | None" = None
     """The keys of a map, or of the maps of a list."""
+    default: Any = MISSING
+    """Of a key that may be absent and is written even so: the value that absence means."""
 
 
 def uint(name: str, sample: int = 5, required: bool = False) -> Key:
@@ -45,6 +48,12 @@ def text(name: str, sample: str, least: int = 0, most: int | None = None, requir
 
 def flag(name: str) -> Key:
     return Key(name, True, False, {"integer": 1, "string": "true"})
+
+
+def always(key: Key, default: Any) -> Key:
+    """The canonical form has this key even where it says only its default."""
+    key.default = default
+    return key
 
 
 def share(name: str) -> Key:
@@ -86,8 +95,14 @@ def one_map(name: str, inside: list[Key], required: bool = False) -> Key:
     return Key(name, sample(inside), required, {"array": [], "string": "a"}, inside=inside)
 
 
-def sample(keys: list[Key], only_required: bool = False) -> dict[str, Any]:
-    return {key.name: key.sample for key in keys if key.required or not only_required}
+def sample(keys: list[Key]) -> dict[str, Any]:
+    return {key.name: key.sample for key in keys}
+
+
+def least(keys: list[Key]) -> dict[str, Any]:
+    """The shortest canonical form: the keys that must be there, and those that are always written."""
+    values = {key.name: key.sample if key.required else key.default for key in keys}
+    return {name: value for name, value in values.items() if value is not MISSING}
 
 
 CAPABILITY = [
@@ -118,25 +133,26 @@ HELLO = [
     text("service", "writer-service", 0, WORD),
     text("version", "2.0.1", 0, WORD),
     text("sdk", "agent-reach-python/0.1", 0, WORD),
-    texts("features", ["f1"], item=WORD),
-    maps("capabilities", CAPABILITY),
+    always(texts("features", ["f1"], item=WORD), []),
+    always(maps("capabilities", CAPABILITY), []),
     labels("labels"),
     uint("max_concurrency", 8),
     texts("calls", ["text-analysis.*"]),
     word("status", STATUS),
     one_map("load", LOAD),
 ]
+GRANTED = [always(texts("provide", ["text.*"]), []), always(texts("call", ["*"]), [])]
 WELCOME = [
     text("session", "s-1", required=True),
     text("hub", "agent-reach/0.1.0", required=True),
-    texts("features", ["f1"], item=WORD),
+    always(texts("features", ["f1"], item=WORD), []),
     uint("keepalive_ms", 5000, True),
     uint("suspect_ms", 15000, True),
     uint("gone_ms", 30000, True),
     uint("max_message", 1048576, True),
     uint("max_in_flight", 1024, True),
-    one_map("granted", [texts("provide", ["text.*"]), texts("call", ["*"])], True),
-    texts("warnings", ["Bad_Name was folded to bad-name"]),
+    one_map("granted", GRANTED, True),
+    always(texts("warnings", ["Bad_Name was folded to bad-name"]), []),
     flag("replaced"),
 ]
 UPDATE = [
@@ -194,7 +210,7 @@ DISPATCH = [
     uint("attempt", 1, True),
     uint("deadline_ms", 30000, True),
     uint("preferred_timeout_ms", 5000),
-    flag("stream"),
+    always(flag("stream"), False),
     uint("credit", 16),
     word("mode", ["call", "task", "notify"], True),
     word("priority", ["low", "normal", "high"], True),
@@ -229,11 +245,12 @@ ATTEMPT = [
     text("reason", "least loaded of 3", 0, TEXT, True),
 ]
 CALL_ERROR = [
-    text("code", "handler_error", 1, WORD, True),
+    text("code", "handler_error", 0, WORD, True),
     text("message", "no such order", 0, TEXT, True),
-    flag("retryable"),
+    always(flag("retryable"), False),
     raw("details"),
 ]
+SUMMARY = [always(uint("targets", 3), 0), always(uint("completed", 2), 0), always(uint("failed", 1), 0)]
 RESULT = [
     uint("id", 7),
     word("status", ["completed", "no_instance", "failed"], True),
@@ -248,7 +265,7 @@ RESULT = [
     flag("duplicate"),
     one_map("error", CALL_ERROR),
     flag("more"),
-    one_map("summary", [uint("targets", 3), uint("completed", 2), uint("failed", 1)]),
+    one_map("summary", SUMMARY),
     text("content_type", "application/msgpack", 0, WORD),
 ]
 CANCEL = [uint("id", 7, True), text("reason", "changed my mind", 0, TEXT), flag("wait")]

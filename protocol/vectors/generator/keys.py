@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headers import HEADERS, PRIVATE, Key, sample
+from headers import HEADERS, MISSING, PRIVATE, Key, least, sample
 from vector import Envelope, Files, body, malformed
 
 
@@ -10,13 +10,14 @@ def make(files: Files) -> None:
     for name, (kind, directions, keys) in HEADERS.items():
         for direction in directions:
             suffix = "" if len(directions) == 1 else f"-{direction}".replace("_", "-")
-            only = Envelope(kind, sample(keys, True))
-            files.accept(name, f"{name}-least{suffix}", direction, only, "only the keys that must be there")
+            only = Envelope(kind, least(keys))
+            note = "only the keys that must be there or are always written"
+            files.accept(name, f"{name}-least{suffix}", direction, only, note)
             full = Envelope(kind, sample(keys), body({"text": "hi", "n": [1, None, True]}))
             files.accept(name, f"{name}-full{suffix}", direction, full, "every key, and a body")
-        Walk(files, name, kind, directions[0], sample(keys, True)).all(keys)
+        Walk(files, name, kind, directions[0], least(keys)).all(keys)
         if name in PRIVATE:
-            private = sample(keys, True) | {"x-tenant": "a", "x-trace": {"a": [1, b"\x00"]}, "x-": None}
+            private = least(keys) | {"x-tenant": "a", "x-trace": {"a": [1, b"\x00"]}, "x-": None}
             note = "private keys are carried through"
             files.accept(name, f"{name}-private", directions[0], Envelope(kind, private), note)
 
@@ -38,21 +39,23 @@ class Walk:
     def key(self, key: Key, path: tuple[Key, ...]) -> None:
         where = ".".join([*(step.name for step in path), key.name])
         id = f"{self.name}-{where.replace('.', '-').replace('_', '-')}"
-        # The three numbers of a summary are always written, so one alone is not the canonical form.
-        canonical = not path or path[-1].name != "summary"
         if not key.required:
             envelope = self.with_key(key, path, key.sample)
-            self.files.accept(self.name, id, self.direction, envelope, f"{where} alone", canonical=canonical)
+            self.files.accept(self.name, id, self.direction, envelope, f"{where} alone")
             note = f"{where} is nil, which reads as absent"
             envelope = self.with_key(key, path, None)
             same = {"reads_as": f"{self.name}-least{self.suffix}"} if not path else {"canonical": False}
             self.files.accept(self.name, f"{id}-nil", self.direction, envelope, note, **same)
+            if key.default is not MISSING:
+                note = f"{where} is absent: it is always written, and reads as its default without"
+                envelope = self.with_key(key, path, MISSING)
+                self.files.accept(self.name, f"{id}-absent", self.direction, envelope, note, **same)
         for bound, value in (("most", key.most), ("least", key.least)):
             if value is None or (isinstance(value, str) and value == "" and bound == "most"):
                 continue
             envelope = self.with_key(key, path, value)
             note = f"{where} at its {'upper' if bound == 'most' else 'lower'} bound"
-            self.files.accept(self.name, f"{id}-{bound}", self.direction, envelope, note, canonical=canonical)
+            self.files.accept(self.name, f"{id}-{bound}", self.direction, envelope, note)
         for what, value in key.wrong.items():
             self.reject(f"{id}-{what}", self.with_key(key, path, value), where, f"{where}: {what}", key, path)
         if key.required:
@@ -72,13 +75,10 @@ class Walk:
         inner = value
         child = key
         for step in reversed(path):
-            map_ = placed(step.inside, sample(step.inside, True), child, inner)
+            map_ = placed(step.inside, least(step.inside), child, inner)
             inner = [map_] if isinstance(step.sample, list) else map_
             child = step
         return Envelope(self.kind, placed(keys, self.least, child, inner))
-
-
-MISSING = object()
 
 
 def placed(keys: list[Key], map_: dict[str, Any], key: Key, value: Any) -> dict[str, Any]:
