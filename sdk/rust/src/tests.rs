@@ -1,6 +1,8 @@
 //! The whole SDK but the network, against a hub made of envelopes over an in-memory WebSocket. Time is
 //! paused: what waits for a timer gets it at once.
 
+mod tls;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,12 +40,15 @@ impl Dial for InMemory {
 type Connections = mpsc::Receiver<DuplexStream>;
 
 /// The hub's end of one connection.
-struct Hub(WebSocketStream<DuplexStream>);
+struct Hub(WebSocketStream<Box<dyn Io>>);
 
 impl Hub {
-    #[expect(clippy::result_large_err, reason = "the library's callback")]
     async fn accept(connections: &mut Connections) -> Self {
-        let stream = connections.recv().await.unwrap();
+        Self::upgrade(Box::new(connections.recv().await.unwrap())).await
+    }
+
+    #[expect(clippy::result_large_err, reason = "the library's callback")]
+    async fn upgrade(stream: Box<dyn Io>) -> Self {
         let answer = |request: &Request, mut response: Response| {
             assert_eq!(request.uri().path(), "/v1/connect");
             let protocol = HeaderValue::from_static(SUBPROTOCOL_MSGPACK);
@@ -56,7 +61,12 @@ impl Hub {
     /// Accepts and welcomes.
     async fn session(connections: &mut Connections) -> Self {
         let mut hub = Self::accept(connections).await;
-        let hello = hub.read().await;
+        hub.welcome().await;
+        hub
+    }
+
+    async fn welcome(&mut self) {
+        let hello = self.read().await;
         assert!(matches!(decode_to_hub(&hello, None).unwrap().0, ToHub::Hello(_)));
         let granted = Granted { provide: vec![], call: vec![] };
         let welcome = Welcome {
@@ -72,8 +82,7 @@ impl Hub {
             warnings: vec![],
             replaced: false,
         };
-        hub.send(&welcome, None).await;
-        hub
+        self.send(&welcome, None).await;
     }
 
     async fn send<'a, H: Header<'a>>(&mut self, header: &H, body: Option<&[u8]>) {
