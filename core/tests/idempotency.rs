@@ -20,10 +20,7 @@ fn an_open_duplicate_joins_and_every_asker_gets_the_end() {
     w.say("p", &accept(1));
     assert_eq!(w.all_heard(), ["c: ACCEPT 2 of=p try=1"]);
     w.say_with("p", &completed(1), "y");
-    assert_eq!(
-        w.all_heard(),
-        ["c: RESULT 2 completed of=p \"y\"", "c: RESULT 1 completed of=p \"y\""]
-    );
+    assert_eq!(w.all_heard(), ["c: RESULT 2 completed of=p \"y\"", "c: RESULT 1 completed of=p \"y\""]);
 }
 
 #[test]

@@ -63,10 +63,7 @@ fn the_newest_connection_wins_and_the_late_end_of_the_older_touches_nothing_of_i
     let mut w = World::pair("echo");
     w.open("p#2");
     w.say("p#2", &provider("p", "echo"));
-    assert_eq!(
-        w.all_heard(),
-        ["p: GOODBYE replaced", "p: CLOSE 4500 replaced", "p#2: WELCOME replaced"]
-    );
+    assert_eq!(w.all_heard(), ["p: GOODBYE replaced", "p: CLOSE 4500 replaced", "p#2: WELCOME replaced"]);
     w.say("c", &call(1, "echo"));
     w.lose("p");
     assert_eq!(w.all_heard(), ["p#2: CALL 1 echo by=c try=1"]);
@@ -96,10 +93,7 @@ fn more_hellos_than_the_bound_in_ten_seconds_are_told_to_come_back_later() {
     }
     w.open("a#6");
     w.say("a#6", &caller("a"));
-    assert_eq!(
-        w.heard("a#6"),
-        ["GOODBYE rate_limited after=10000", "CLOSE 4003 rate_limited"]
-    );
+    assert_eq!(w.heard("a#6"), ["GOODBYE rate_limited after=10000", "CLOSE 4003 rate_limited"]);
     w.lose("a#6");
     w.join("b", caller("b"));
     w.lose("b");

@@ -12,6 +12,7 @@ use agent_reach_protocol::{Header, encode};
 use bytes::Bytes;
 
 pub(crate) use frames::*;
+#[allow(unused_imports, reason = "every test file uses its own part of the world")]
 pub(crate) use shown::{bodies, shown};
 
 /// The hub, the time, and who is connected.

@@ -102,7 +102,8 @@ fn result_line(result: &CallResult<'_>) -> String {
     if let Some(summary) = result.summary {
         write!(line, " summary={}/{}/{}", summary.targets, summary.completed, summary.failed).unwrap();
     }
-    for (set, word) in [(result.more, " more"), (result.duplicate, " duplicate"), (result.cached, " cached")] {
+    for (set, word) in [(result.more, " more"), (result.duplicate, " duplicate"), (result.cached, " cached")]
+    {
         line.push_str(if set { word } else { "" });
     }
     line
