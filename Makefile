@@ -1,0 +1,55 @@
+# Everyday commands. `make help` lists them.
+
+CARGO ?= cargo
+# Arguments of `make demo`, for example DEMO_ARGS=--once
+DEMO_ARGS ?=
+# Seeds of `make sim`: a count, tried from 0 on
+SEEDS ?= 1000
+
+# What is not on the machine is left out, with a word: none of it is needed to work on the hub.
+have = $(shell command -v $(1) 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fmt fmt-check lint doc build unit deny sim
+
+help: ## This list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
+	$(CARGO) build --locked --release --bin agent-reach
+	target/release/agent-reach demo $(DEMO_ARGS)
+
+test: fmt-check lint doc build unit deny ## Everything that has to be green before a merge
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+fmt-check:
+	$(CARGO) fmt --all --check
+
+lint: ## Clippy, with warnings as errors
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+doc: ## Rustdoc, with warnings as errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+build:
+	$(CARGO) build --locked --workspace --all-targets
+
+unit: ## All tests: units, black box, documentation
+ifneq ($(call have,cargo-nextest),)
+	$(CARGO) nextest run --locked --workspace
+	$(CARGO) test --locked --workspace --doc
+else
+	$(CARGO) test --locked --workspace
+endif
+
+deny: ## Licences, sources and banned crates of the dependencies
+ifneq ($(call have,cargo-deny),)
+	$(CARGO) deny --log-level error check bans licenses sources
+else
+	@echo "cargo-deny is not installed: dependencies were not checked (cargo install --locked cargo-deny)"
+endif
+
+sim: ## The simulation with many seeds (SEEDS=1000)
+	SIM_SEEDS=$(SEEDS) $(CARGO) test --locked --release -p agent-reach-core --test simulation -- --nocapture
