@@ -35,7 +35,7 @@ fn pairs() -> Vec<(serde_json::Value, Value)> {
         (json!({"text": "h\u{e9}llo \u{1f600}", "n": 5, "list": [1, null, true, -7, 1.5]}), {
             let items =
                 vec![Value::from(1), Value::Nil, Value::from(true), Value::from(-7), Value::from(1.5)];
-            map! {"text" => "h\u{e9}llo \u{1f600}", "n" => 5, "list" => items}
+            map! {"list" => items, "n" => 5, "text" => "h\u{e9}llo \u{1f600}"}
         }),
         (json!("text"), Value::from("text")),
         (json!(false), Value::from(false)),

@@ -314,7 +314,7 @@ async fn a_caller_has_no_more_calls_open_than_welcome_says() {
 #[tokio::test]
 async fn a_capability_takes_no_more_than_its_qps_limit() {
     let hub = Hub::dev();
-    let offer = map! {"capabilities" => vec![map! {"name" => "x", "qps_limit" => 1}]};
+    let offer = map! {"capabilities" => vec![map! {"name" => "x", "qps_limit" => 0.01}]};
     let mut provider = hub.agent_with("provider", &[], offer).await;
     let mut caller = hub.agent("caller", &[]).await;
     let first = caller.call("x", map! {"queue" => false}, Value::Nil).await;

@@ -219,7 +219,7 @@ async fn more_than_five_hellos_in_ten_seconds_are_a_storm() {
 
 #[tokio::test]
 async fn no_hello_in_time_ends_the_connection() {
-    let hub = Hub::dev_with(&[("AGENTS__HANDSHAKE_TIMEOUT_MS", "300")]);
+    let hub = Hub::dev_with(&[("AGENTS__HANDSHAKE_TIMEOUT_MS", "3000")]);
     let mut silent = hub.connect("silent").await;
     silent.expect_protocol_error().await;
     let mut pinging = hub.connect("pinging").await;
