@@ -11,7 +11,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::crl::Revoked;
 use super::files::{self, Secrecy};
-use super::{BACKDATE, CertsError, DEV_REST, HUB, Issued, Order, common_name, names_of, paths, serial};
+use super::{
+    BACKDATE, CertsError, DEV_REST, HUB, InMemory, Issued, Order, common_name, names_of, paths, serial,
+};
 use crate::transport::{identity, pem};
 
 /// The authority of one directory. The caller holds the directory's lock.
@@ -45,22 +47,7 @@ impl Authority {
     pub(super) fn issue(&self, order: &Order<'_>) -> Result<Issued, CertsError> {
         let name = order.name;
         let (cert_path, key_path) = paths(&self.dir, name);
-        let now = OffsetDateTime::now_utc();
-        let valid = time::Duration::try_from(order.valid).map_err(|_| CertsError::Validity)?;
-        let mut params = CertificateParams::default();
-        params.not_before = now - BACKDATE;
-        params.not_after = now.checked_add(valid).ok_or(CertsError::Validity)?.min(self.not_after);
-        params.serial_number = Some(serial()?);
-        params.subject_alt_names = names_of(order)?;
-        params.distinguished_name = common_name(name);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.use_authority_key_identifier_extension = true;
-        params.extended_key_usages = vec![if name == HUB {
-            ExtendedKeyUsagePurpose::ServerAuth
-        } else {
-            ExtendedKeyUsagePurpose::ClientAuth
-        }];
-
+        let params = self.params(order)?;
         let (key, new_key) = match self.kept_key(name, &key_path)? {
             Some(key) => (key, false),
             None => (KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?, true),
@@ -75,6 +62,32 @@ impl Authority {
         files::replace(&cert_path, &cert.pem(), Secrecy::Everybody)?;
         let refused = if name == HUB { None } else { identity::principal(cert.der()).err() };
         Ok(Issued { cert: cert_path, key: key_path, new_key, refused })
+    }
+
+    /// A certificate that is in no file, nor in `issued.txt`: nothing of it is left behind.
+    pub(super) fn issue_in_memory(&self, order: &Order<'_>) -> Result<InMemory, CertsError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let cert = self.params(order)?.signed_by(&key, &self.issuer)?;
+        Ok(InMemory { cert: cert.pem(), key: key.serialize_pem() })
+    }
+
+    fn params(&self, order: &Order<'_>) -> Result<CertificateParams, CertsError> {
+        let now = OffsetDateTime::now_utc();
+        let valid = time::Duration::try_from(order.valid).map_err(|_| CertsError::Validity)?;
+        let mut params = CertificateParams::default();
+        params.not_before = now - BACKDATE;
+        params.not_after = now.checked_add(valid).ok_or(CertsError::Validity)?.min(self.not_after);
+        params.serial_number = Some(serial()?);
+        params.subject_alt_names = names_of(order)?;
+        params.distinguished_name = common_name(order.name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        params.extended_key_usages = vec![if order.name == HUB {
+            ExtendedKeyUsagePurpose::ServerAuth
+        } else {
+            ExtendedKeyUsagePurpose::ClientAuth
+        }];
+        Ok(params)
     }
 
     pub(super) fn revoke(&self, name: &str) -> Result<Vec<String>, CertsError> {

@@ -45,6 +45,8 @@ pub const MAX_NAME_BYTES: usize = 128;
 
 /// Certificates are valid from a little before now, so that a clock that is behind takes them.
 const BACKDATE: time::Duration = time::Duration::minutes(5);
+/// How long a certificate that is written nowhere is valid.
+const IN_MEMORY: Duration = Duration::from_secs(3600);
 /// `dev` makes a certificate anew when it has less than this left.
 const DEV_REST: time::Duration = time::Duration::days(7);
 
@@ -135,6 +137,21 @@ pub struct Issued {
     pub refused: Option<IdentityError>,
 }
 
+/// A certificate that was made for this process alone, as PEM.
+#[derive(Clone)]
+pub struct InMemory {
+    /// The certificate.
+    pub cert: String,
+    /// Its private key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for InMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InMemory(..)")
+    }
+}
+
 /// Makes the authority, an empty revocation list and the hub's certificate in `dir`, which is made if
 /// it is absent.
 ///
@@ -165,6 +182,15 @@ pub fn issue_order(dir: &Path, order: &Order<'_>) -> Result<Issued, CertsError> 
     let authority = Authority::load(dir)?;
     let _held = files::lock(dir)?;
     authority.issue(order)
+}
+
+/// A certificate of `name` that is written nowhere, for a program that connects and is gone again. Since
+/// `revoke` cannot find it, it is valid for an hour.
+///
+/// # Errors
+/// [`CertsError`] when there is no authority in `dir`, or the name is of no known form.
+pub fn issue_in_memory(dir: &Path, name: &str) -> Result<InMemory, CertsError> {
+    Authority::load(dir)?.issue_in_memory(&Order { name, sans: &[], valid: IN_MEMORY })
 }
 
 /// Revokes every certificate of `name` that is still valid, and writes the next revocation list.
