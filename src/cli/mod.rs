@@ -1,9 +1,19 @@
 //! The commands of `agent-reach`, one file for each.
 
+pub mod agents;
+pub mod call;
+pub mod capabilities;
 pub mod certs;
 pub mod check;
+pub mod demo;
 pub mod dev;
+pub mod hub;
+mod output;
 pub mod serve;
+pub mod stats;
+mod table;
+pub mod tail;
+pub mod trace;
 
 use std::process::ExitCode;
 
@@ -21,6 +31,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See it work: a hub, three sample agents and a caller, in one command
+    Demo(demo::DemoArgs),
     /// Run a hub from a configuration file
     Serve(serve::ServeArgs),
     /// Run a hub with no configuration, for development: makes its own certificates
@@ -29,6 +41,18 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Make and revoke certificates with a small authority of your own
     Certs(certs::CertsArgs),
+    /// Call a capability and print its result
+    Call(call::CallArgs),
+    /// List the agents that are connected
+    Agents(agents::AgentsArgs),
+    /// List what can be called
+    Capabilities(capabilities::CapabilitiesArgs),
+    /// Watch agents and calls as it happens
+    Tail(tail::TailArgs),
+    /// Show every decision of one call
+    Trace(trace::TraceArgs),
+    /// Show figures of the hub
+    Stats(stats::StatsArgs),
 }
 
 impl Cli {
@@ -36,10 +60,17 @@ impl Cli {
     #[must_use]
     pub fn run(self) -> ExitCode {
         match self.command {
+            Command::Demo(args) => demo::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Dev(args) => dev::run(&args),
             Command::Check(args) => check::run(&args),
             Command::Certs(args) => certs::run(&args),
+            Command::Call(args) => call::run(&args),
+            Command::Agents(args) => agents::run(&args),
+            Command::Capabilities(args) => capabilities::run(&args),
+            Command::Tail(args) => tail::run(&args),
+            Command::Trace(args) => trace::run(&args),
+            Command::Stats(args) => stats::run(&args),
         }
     }
 }
