@@ -1,6 +1,6 @@
 //! Agents, and the index from capability names to who offers them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_reach_protocol::codec::Writer;
@@ -227,6 +227,8 @@ pub(crate) fn own_labels(labels: &Labels<'_>) -> Box<[(Box<str>, Box<str>)]> {
 pub(crate) struct Offered {
     /// Agents that offer it, by own name or alias, in the order they came.
     pub(crate) by: Vec<usize>,
+    /// Its number among the idle names, while nobody offers it.
+    idle: Option<u64>,
     /// Where the next turn of rotation starts.
     pub(crate) turn: usize,
 }
@@ -237,7 +239,9 @@ pub(crate) struct Offered {
 pub(crate) struct Names {
     known: BTreeMap<Arc<str>, Offered>,
     /// Names nobody offers now, the longest unoffered first; bounds what is remembered.
-    idle: VecDeque<Arc<str>>,
+    idle: BTreeMap<u64, Arc<str>>,
+    /// Numbers of `idle`, in the order names became so.
+    idled: u64,
     bound: usize,
 }
 
@@ -266,6 +270,9 @@ impl Names {
 
     fn offer(&mut self, name: &Arc<str>, agent: usize) {
         let offered = self.known.entry(Arc::clone(name)).or_default();
+        if let Some(number) = offered.idle.take() {
+            self.idle.remove(&number);
+        }
         if !offered.by.contains(&agent) {
             offered.by.push(agent);
         }
@@ -274,15 +281,15 @@ impl Names {
     fn withdraw(&mut self, name: &Arc<str>, agent: usize) {
         let Some(offered) = self.known.get_mut(name) else { return };
         offered.by.retain(|other| *other != agent);
-        if !offered.by.is_empty() {
+        if !offered.by.is_empty() || offered.idle.is_some() {
             return;
         }
-        self.idle.push_back(Arc::clone(name));
+        self.idled += 1;
+        offered.idle = Some(self.idled);
+        self.idle.insert(self.idled, Arc::clone(name));
         while self.idle.len() > self.bound {
-            let Some(oldest) = self.idle.pop_front() else { break };
-            if self.known.get(&oldest).is_some_and(|offered| offered.by.is_empty()) {
-                self.known.remove(&oldest);
-            }
+            let Some((_, oldest)) = self.idle.pop_first() else { break };
+            self.known.remove(&oldest);
         }
     }
 }
