@@ -164,6 +164,9 @@ impl Sim {
         let open = self.conns.values().filter(|conn| conn.agent == at).flat_map(|conn| conn.asked.values());
         let open: Vec<usize> =
             open.filter_map(|a| a.intent).chain(self.players[at].unfinished.iter().copied()).collect();
+        for conn in self.conns.values_mut().filter(|conn| conn.agent == at) {
+            conn.left = true;
+        }
         for intent in open {
             let intent = &mut self.players[at].intents[intent];
             intent.open_window(now);
@@ -286,6 +289,7 @@ impl Sim {
             closed: false,
             ended: false,
             welcomed: false,
+            left: false,
             pending: false,
             slow,
             silence,

@@ -83,6 +83,8 @@ pub(crate) struct Conn {
     /// The hub's WebSocket close was read.
     pub(crate) ended: bool,
     pub(crate) welcomed: bool,
+    /// The hub has let go of it, and hears it no more; its peer may not know.
+    pub(crate) left: bool,
     /// A read is scheduled: the hub has woken it and it has not yet read everything.
     pub(crate) pending: bool,
     pub(crate) slow: bool,

@@ -71,6 +71,10 @@ impl Sim {
         };
         let hello = encode(&hello, None);
         self.send(id, "HELLO", hello);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            // The older connections are left by now; this one is not.
+            conn.left = false;
+        }
         if self.dice.percent(2) {
             self.later(0, 50, Event::Nonsense(id));
         }
@@ -175,8 +179,10 @@ impl Sim {
         let mut intent = self.players[agent].intents[number].clone();
         let shared = intent.request_id.is_some() && intent.times_asked > 0;
         self.players[agent].intents[number].times_asked += 1;
-        let now = self.now;
-        self.players[agent].intents[number].close_window(now);
+        if !self.conns[&id].left {
+            let now = self.now;
+            self.players[agent].intents[number].close_window(now);
+        }
         if shared {
             for conn in self.conns.values_mut().filter(|conn| conn.agent == agent) {
                 for asked in conn.asked.values_mut().filter(|asked| asked.intent == Some(number)) {

@@ -1,0 +1,98 @@
+//! A hub that stops.
+#![cfg(test)]
+
+mod world;
+
+use agent_reach_core::Input;
+use agent_reach_protocol::Call;
+use world::*;
+
+fn drained(w: &mut World) -> Vec<String> {
+    w.input(Input::Drain { drain_ms: 5000 });
+    heard(w)
+}
+
+/// What everybody hears, without the moment to come back: that is each one's own.
+fn heard(w: &mut World) -> Vec<String> {
+    let cut = |line: String| line.split(" after=").next().unwrap_or_default().to_owned();
+    w.all_heard().into_iter().map(cut).collect()
+}
+
+#[test]
+fn idle_agents_go_at_once_and_busy_ones_when_their_last_call_has_ended() {
+    let mut w = World::pair("echo");
+    w.join("idle", caller("idle"));
+    w.say("c", &call(1, "echo"));
+    w.say("c", &call(2, "echo"));
+    w.all_heard();
+    assert_eq!(
+        drained(&mut w),
+        ["c: GOODBYE draining", "idle: GOODBYE draining", "idle: CLOSE 4000 draining", "p: GOODBYE draining"]
+    );
+    assert!(w.hub.is_draining());
+    w.say("p", &completed(1));
+    assert_eq!(w.all_heard(), ["c: RESULT 1 completed of=p"]);
+    w.say("p", &completed(2));
+    assert_eq!(
+        w.all_heard(),
+        ["c: RESULT 2 completed of=p", "c: CLOSE 4000 draining", "p: CLOSE 4000 draining"]
+    );
+}
+
+#[test]
+fn nothing_new_begins_while_the_hub_drains() {
+    let mut w = World::pair("echo");
+    w.say("c", &Call { request_id: Some("r"), ..call(1, "echo") });
+    drained(&mut w);
+    w.say("c", &call(2, "echo"));
+    w.say("c", &Call { request_id: Some("r"), ..call(3, "echo") });
+    w.open("new");
+    w.say("new", &caller("new"));
+    assert_eq!(
+        heard(&mut w),
+        ["c: RESULT 2 shutting_down retryable", "new: GOODBYE draining", "new: CLOSE 4000 draining"]
+    );
+    w.say("p", &completed(1));
+    w.heard("p");
+    assert_eq!(
+        w.all_heard(),
+        ["c: RESULT 3 completed of=p", "c: RESULT 1 completed of=p", "c: CLOSE 4000 draining"]
+    );
+}
+
+#[test]
+fn what_is_not_done_when_the_drain_ends_is_let_go() {
+    let mut w = World::pair("echo");
+    w.say("c", &call(1, "echo"));
+    w.say("p", &accept(1));
+    drained(&mut w);
+    w.advance(4999);
+    assert_eq!(w.all_heard(), Vec::<String>::new());
+    w.advance(1);
+    assert_eq!(w.all_heard(), ["c: CLOSE 4000 draining", "p: CLOSE 4000 draining"]);
+    for name in ["c", "p"] {
+        w.lose(name);
+    }
+    w.advance(60_000);
+    let gauges = w.hub.gauges();
+    assert_eq!((gauges.calls, gauges.in_flight, gauges.agents_away, gauges.connections), (0, 0, 0, 0));
+}
+
+#[test]
+fn watches_end_with_the_drain() {
+    let mut w = World::pair("echo");
+    w.say("c", &Call { stream: true, ..call(1, "hub.events.watch") });
+    w.all_heard();
+    let mut lines = drained(&mut w);
+    lines.retain(|line| !line.contains("CHUNK"));
+    assert_eq!(
+        lines,
+        [
+            "c: GOODBYE draining",
+            "c: RESULT 1 shutting_down retryable",
+            "c: CLOSE 4000 draining",
+            "p: GOODBYE draining",
+            "p: CLOSE 4000 draining"
+        ]
+    );
+}
