@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use agent_reach_protocol::{Accept, CallResult, Chunk, ErrorCode, Kind, Private, ResultStatus, encode};
 
+use serde::Serialize;
+
 use crate::calls::{Call, Failure};
 use crate::effects::Outcome;
 use crate::hub::{Hub, Turn};
@@ -58,6 +60,26 @@ impl Watch {
 /// Agents, or calls, in one event of the snapshot.
 const SNAPSHOT_PART: usize = 100;
 
+/// Room that a part of the snapshot leaves in its message for what is around it, in bytes.
+const SNAPSHOT_ROOM: usize = 1024;
+
+/// Cuts a list into parts that each fit into one message.
+fn in_parts<T: Serialize>(mut list: &[T], bound: usize) -> Vec<&[T]> {
+    let mut parts = Vec::new();
+    while !list.is_empty() {
+        let mut bytes = 0;
+        let fitting = list.iter().take(SNAPSHOT_PART).take_while(|item| {
+            bytes += pack(item).len();
+            bytes <= bound
+        });
+        // One that is too large alone goes alone.
+        let (part, rest) = list.split_at(fitting.count().max(1).min(list.len()));
+        parts.push(part);
+        list = rest;
+    }
+    parts
+}
+
 impl Hub {
     /// Opens a watch: ACCEPT, the state now, and from then on every change.
     pub(crate) fn start_watch(&mut self, turn: &mut Turn<'_>, watch: Watch) {
@@ -98,11 +120,12 @@ impl Hub {
             true => self.calls.iter().map(|(_, call)| CallView::of(self, turn.now, call)).collect(),
             false => Vec::new(),
         };
+        let bound = self.settings.max_message.saturating_sub(SNAPSHOT_ROOM);
         let mut parts = Vec::new();
-        for agents in agents.chunks(SNAPSHOT_PART) {
+        for agents in in_parts(&agents, bound) {
             parts.push(pack(&Event::Snapshot { event: "snapshot", agents, calls: &[], more: true }));
         }
-        for calls in calls.chunks(SNAPSHOT_PART) {
+        for calls in in_parts(&calls, bound) {
             parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls, more: true }));
         }
         parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls: &[], more: false }));

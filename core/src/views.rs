@@ -229,6 +229,9 @@ pub(crate) struct ProviderView<'a> {
     pub(crate) offer: OfferView<'a>,
 }
 
+/// Most targets of one call that are shown: a call to thousands has to fit into one message as well.
+const TARGETS_SHOWN: usize = 100;
+
 /// One open call.
 #[derive(Debug, Serialize)]
 pub(crate) struct CallView<'a> {
@@ -247,9 +250,9 @@ pub(crate) struct CallView<'a> {
 impl<'a> CallView<'a> {
     pub(crate) fn of(hub: &'a Hub, now: Now, call: &'a Call) -> Self {
         let legs = call.legs.iter().filter_map(|index| hub.legs.get(*index));
-        let mut targets: Vec<&str> = legs.map(|leg| &*leg.target).collect();
+        let mut targets: Vec<&str> = legs.map(|leg| &*leg.target).take(TARGETS_SHOWN).collect();
         if targets.is_empty() {
-            targets = call.attempts.iter().map(|tried| &*tried.target).collect();
+            targets = call.attempts.iter().map(|tried| &*tried.target).take(TARGETS_SHOWN).collect();
         }
         Self {
             call_id: hub.call_id(call.number),
