@@ -191,3 +191,21 @@ fn a_ca_key_of_another_ca_is_refused() {
     let error = issue(&dir, "a", &[], 1).unwrap_err().to_string();
     assert!(error.ends_with("ca.pem: is not the certificate of ca-key.pem"), "{error}");
 }
+
+#[test]
+fn a_certificate_in_memory_names_the_agent_and_leaves_no_file() {
+    let (_home, dir) = fresh();
+    init(&dir, &[]).unwrap();
+    let issued = read(&dir.join("issued.txt"));
+    let made = issue_in_memory(&dir, "cli-1").unwrap();
+    assert_eq!(read(&dir.join("issued.txt")), issued);
+    assert!(!paths(&dir, "cli-1").0.exists());
+    let file = dir.join("made.pem");
+    std::fs::write(&file, &made.cert).unwrap();
+    let chain = crate::transport::pem::certs(&file).unwrap();
+    let principal = crate::transport::identity::principal(&chain[0]).unwrap();
+    assert_eq!(principal.name, "cli-1");
+    let left = principal.not_after - OffsetDateTime::now_utc().unix_timestamp();
+    assert!((3_500..=3_600).contains(&left), "{left} s");
+    assert!(matches!(issue_in_memory(&dir, "../x"), Err(CertsError::Name { .. })));
+}

@@ -58,7 +58,8 @@ pub struct CallArgs {
     /// Take only agents with this label; may be repeated
     #[arg(long = "require", value_name = "K=V", value_parser = pair)]
     pub require: Vec<(String, String)>,
-    /// One business intent: a repeated call with the same id does not run again
+    /// One business intent: a repeated call of the same caller with this id does not run again. Needs --cert:
+    /// with the directory of `dev` each command is another caller
     #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,
     /// Order in queues

@@ -125,7 +125,12 @@ pub(super) fn run(
         // Cancel-safe: dropping the work cancels its calls, which is what is wanted.
         let code = tokio::select! {
             code = work(&agent) => code,
-            () = signals.next() => interrupted,
+            () = signals.next() => {
+                if interrupted != DONE {
+                    eprintln!("agent-reach {command}: cancelled");
+                }
+                interrupted
+            }
         };
         // Cancel-safe: the process ends in any case.
         tokio::select! {

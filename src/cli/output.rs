@@ -16,6 +16,12 @@ pub(super) fn line(text: &str) -> bool {
     out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()).is_ok()
 }
 
+/// Writes a part of a line on stdout.
+pub(super) fn part(text: &str) -> bool {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
 /// Writes JSON: indented on a terminal, on one line for programs.
 pub(super) fn json(text: &str) -> bool {
     line(&layout(text, io::stdout().is_terminal()))
@@ -172,12 +178,14 @@ pub(super) fn explain(command: &str, error: &CallError) {
     }
     for attempt in &error.attempts {
         let Attempt { target, outcome, ms, reason } = attempt;
-        eprintln!("  tried {} for {ms} ms: {outcome} ({})", clean(target), clean(reason));
+        let why = if *reason == error.message { String::new() } else { format!(" ({})", clean(reason)) };
+        eprintln!("  tried {} for {ms} ms: {outcome}{why}", clean(target));
     }
     if error.retryable {
         eprintln!("  another try can succeed");
     }
-    if let Some(call_id) = &error.call_id {
+    // Of a question to the hub itself there is no trace.
+    if let Some(call_id) = error.call_id.as_ref().filter(|_| command == "call") {
         eprintln!("  its decisions: agent-reach trace {}", clean(call_id));
     }
 }

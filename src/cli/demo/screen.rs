@@ -60,6 +60,16 @@ impl Screen {
         self.line(&format!("{INDENT}< {text}"));
     }
 
+    /// Begins a line of what comes back, to be continued piece by piece and ended with [`Self::line`].
+    pub(super) fn begins(&self) {
+        self.piece(&format!("{INDENT}<"));
+    }
+
+    /// A piece of the line that was begun.
+    pub(super) fn piece(&self, text: &str) {
+        let _nobody_reads = output::part(text);
+    }
+
     /// Several lines of a step.
     pub(super) fn block(&self, text: &str) {
         for line in text.lines() {

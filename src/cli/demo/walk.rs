@@ -14,7 +14,7 @@ use crate::cli::trace;
 /// How many steps there are.
 pub(super) const STEPS: usize = 8;
 /// Words that are read before the caller lets go.
-const READ: u64 = 3;
+const READ: usize = 3;
 /// The longest that a cancellation may take to reach the agent.
 const HEARD: Duration = Duration::from_secs(5);
 
@@ -62,22 +62,24 @@ async fn stream(caller: &Agent, screen: &Screen) -> Step {
     screen.asks("story.write {\"words\":14}, as a stream");
     let begun = Instant::now();
     let mut stream = ended(caller.call::<Written>("story.write", &order).stream::<String>().await)?;
-    let (mut words, mut first) = (Vec::new(), Duration::ZERO);
+    let (mut pieces, mut first) = (0, Duration::ZERO);
+    screen.begins();
     while let Some(chunk) = stream.next().await {
-        if words.is_empty() {
+        if pieces == 0 {
             first = begun.elapsed();
         }
-        words.push(ended(chunk)?.body);
+        pieces += 1;
+        screen.piece(&format!(" {}", ended(chunk)?.body));
     }
+    screen.line("");
     let written = ended(stream.end().await)?.body.words;
-    screen.gets(&words.join(" "));
     screen.gets(&format!(
         "{} pieces: the first after {}, the last after {}",
-        words.len(),
+        pieces,
         millis(first),
         millis(begun.elapsed())
     ));
-    expect(written == 14 && words.len() == 14, "pieces are missing")
+    expect(written == 14 && pieces == 14, "pieces are missing")
 }
 
 async fn cancel(cast: &Cast, screen: &Screen) -> Step {
@@ -87,7 +89,7 @@ async fn cancel(cast: &Cast, screen: &Screen) -> Step {
     let order = Order { words: Some(1_000) };
     let mut stream = ended(cast.caller.call::<Written>("story.write", &order).stream::<String>().await)?;
     let mut words = Vec::new();
-    while words.len() < usize::try_from(READ).unwrap_or_default() {
+    while words.len() < READ {
         let Some(chunk) = stream.next().await else { return Err("the story ended too early".to_owned()) };
         words.push(ended(chunk)?.body);
     }
