@@ -1,7 +1,7 @@
 //! The hub in a seeded world of delays, losses, restarts, slow readers and nonsense, judged after every step.
 //!
 //! `SIM_SEEDS=n` runs so many seeds (200 when absent), `SIM_SEED=n` only that one. A seed that fails prints
-//! itself and the last steps.
+//! itself and the last 50 steps, or `SIM_STEPS` of them.
 #![cfg(test)]
 
 mod sim;

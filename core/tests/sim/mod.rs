@@ -34,6 +34,7 @@ pub(crate) struct Sim {
     numbers: u64,
     places: Vec<ConnectionId>,
     log: VecDeque<String>,
+    log_steps: usize,
     /// What came about, and how often: a world that meets nothing proves nothing.
     met: BTreeMap<String, u64>,
 }
@@ -94,6 +95,7 @@ impl Sim {
             numbers: 0,
             places: Vec::new(),
             log: VecDeque::new(),
+            log_steps: std::env::var("SIM_STEPS").map_or(50, |steps| steps.parse().unwrap_or(50)),
             met: BTreeMap::new(),
             dice,
         };
@@ -217,7 +219,7 @@ impl Sim {
 
     /// Notes something for whoever reads a failing seed.
     pub(crate) fn note(&mut self, text: String) {
-        if self.log.len() >= 50 {
+        if self.log.len() >= self.log_steps {
             self.log.pop_front();
         }
         self.log.push_back(format!("{:>9} us  {text}", self.now.micros()));

@@ -328,7 +328,8 @@ impl Sim {
             conn.given.remove(&call);
         }
         self.send(id, &format!("RESULT {call} {text}"), message.clone());
-        let counted = self.hub.counters().late == late;
+        let heard = self.conns.get(&id).is_some_and(|conn| !conn.left);
+        let counted = heard && self.hub.counters().late == late;
         if good && counted {
             self.completed(id, given);
         }
