@@ -20,9 +20,10 @@ use crate::events::Watch;
 use crate::idempotency::Memory;
 use crate::input::{ConnectionId, Input};
 use crate::outbound::{Batch, Outgoing};
+use crate::registration::Hellos;
 use crate::registry::{Asked, Registry};
 use crate::rng::Rng;
-use crate::session::{Hellos, Lane, Phase, Session};
+use crate::session::{Lane, Phase, Session};
 use crate::settings::Settings;
 use crate::stats::{Counters, Gauges};
 use crate::time::{Now, Timer, Timers};
@@ -305,7 +306,7 @@ impl Hub {
             ref_kind: complaint.kind,
             id: complaint.id,
             code: complaint.code.as_str(),
-            message: complaint.message,
+            message: clip(complaint.message),
             details: details.as_deref().map(Raw),
         };
         self.counters.sent(Kind::Error);
@@ -442,9 +443,18 @@ pub(crate) fn text_map(entries: &[(&str, &str)]) -> Vec<u8> {
     out.map(entries.len());
     for (key, value) in entries {
         out.str(key);
-        out.str(value);
+        out.str(clip(value));
     }
     out.into_bytes()
+}
+
+/// Cuts a text of a peer's to what a message for people may carry, at a character.
+pub(crate) fn clip(text: &str) -> &str {
+    let mut end = text.len().min(1024);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
 }
 
 /// What an id of an agent stands for, if it is open.

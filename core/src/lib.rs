@@ -19,6 +19,7 @@ mod input;
 mod meta;
 mod outbound;
 mod quota;
+mod registration;
 mod registry;
 mod rng;
 mod routing;

@@ -35,6 +35,9 @@ const LATER: [&str; 5] =
 /// Room that a list leaves in its message for the header, in bytes.
 const HEADER_ROOM: usize = 4096;
 
+/// What one provider takes in the dictionary beside its description, at the most, in bytes.
+const PROVIDER_BYTES: usize = 4096;
+
 /// Most items of one list, unless fewer are asked for.
 const PAGE: usize = 500;
 
@@ -178,6 +181,10 @@ impl Hub {
                 ));
             }
         };
+        if answer.len() > bound {
+            let message = format!("the answer of {name} is over the message limit");
+            return Err(Refusal::new(ErrorCode::PayloadTooLarge, message));
+        }
         self.answer_for_hub(turn, key, asking, name, &answer);
         Ok(())
     }
@@ -268,19 +275,29 @@ impl Hub {
             .filter(|(name, _)| filter.after.as_deref().is_none_or(|after| &***name > after))
             .filter(|(name, _)| filter.name.as_deref().is_none_or(|own| own == &***name));
         for (name, offered) in wanted {
-            let agents =
+            let mut described = 0;
+            let providers =
                 offered.by.iter().filter_map(|key| self.registry.agents.get(*key)).filter_map(|agent| {
                     let offer = agent.offers.iter().find(|offer| offer.names().any(|own| own == name))?;
-                    Some(ProviderView {
-                        agent_id: &agent.id,
-                        status: status_of(agent),
-                        offer: OfferView::of(offer),
-                    })
+                    Some((
+                        offer.described(),
+                        ProviderView {
+                            agent_id: &agent.id,
+                            status: status_of(agent),
+                            offer: OfferView::of(offer),
+                        },
+                    ))
                 });
+            // One name is one item of the list, which has to fit into a message whoever offers it.
+            let agents = providers.take_while(|(bytes, _)| {
+                described += bytes + PROVIDER_BYTES;
+                described < bound / 2
+            });
             let aliases = self.policy.aliases.iter().filter(|(_, target)| target.as_str() == &**name);
             let view = CapabilityView {
                 name,
-                agents: agents.collect(),
+                offered_by: offered.by.len(),
+                agents: agents.map(|(_, provider)| provider).collect(),
                 policy_aliases: aliases.map(|(alias, _)| alias.as_str()).collect(),
             };
             if !page.push(&view) {

@@ -32,32 +32,27 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Reads an offer. The warning says why it was changed; the error, why it is left out.
-    pub(crate) fn read(
-        capability: &Capability<'_>,
-        names: &mut Names,
-    ) -> Result<(Self, Option<String>), String> {
-        let asked = capability.name;
-        let (name, folded) = CapabilityName::fold(asked)
-            .map_err(|e| format!("capability {asked:?} left out: the name {e}"))?;
+    /// Reads an offer; the flag says whether its name was folded.
+    ///
+    /// The error says why it cannot be taken.
+    pub(crate) fn read(capability: &Capability<'_>, names: &Names) -> Result<(Self, bool), String> {
+        let (name, folded) = CapabilityName::fold(capability.name).map_err(|e| format!("the name {e}"))?;
         if name.is_reserved() {
-            return Err(format!("capability {name} left out: names below hub. belong to the hub"));
+            return Err("names below hub. belong to the hub".to_owned());
         }
         let version = match capability.version.map(semver::Version::parse) {
-            Some(Err(e)) => return Err(format!("capability {name} left out: version is not semver: {e}")),
+            Some(Err(e)) => return Err(format!("version is not semver: {e}")),
             Some(Ok(version)) => Some(Box::new(version)),
             None => None,
         };
-        let mut aliases = Vec::new();
+        let mut aliases = Vec::with_capacity(capability.aliases.len());
         for alias in &capability.aliases {
-            let (alias, _) = CapabilityName::fold(alias)
-                .map_err(|e| format!("capability {name} left out: alias {alias:?} {e}"))?;
+            let (alias, _) = CapabilityName::fold(alias).map_err(|e| format!("an alias {e}"))?;
             if alias.is_reserved() {
-                return Err(format!("capability {name} left out: alias {alias} belongs to the hub"));
+                return Err(format!("alias {alias} belongs to the hub"));
             }
             aliases.push(names.intern(alias.as_str()));
         }
-        let warning = folded.then(|| format!("capability {asked:?} is registered as {name}"));
         let offer = Self {
             name: names.intern(name.as_str()),
             version,
@@ -67,7 +62,12 @@ impl Offer {
             aliases: aliases.into(),
             about: about(capability),
         };
-        Ok((offer, warning))
+        Ok((offer, folded))
+    }
+
+    /// Bytes of its description and schemas.
+    pub(crate) fn described(&self) -> usize {
+        self.about.as_deref().map_or(0, <[u8]>::len)
     }
 
     /// Every name the offer answers to, its own first.

@@ -32,7 +32,8 @@ pub(crate) enum Exclusion {
     Unhealthy,
     Labels,
     Version,
-    NotAsked,
+    /// It does not offer the capability (any more), or was left out of the choice.
+    NotOffered,
     /// The caller may not call the name under which this agent offers it.
     Forbidden,
     /// Its `qps_limit` is reached.
@@ -48,7 +49,7 @@ impl Exclusion {
         Self::Unhealthy,
         Self::Labels,
         Self::Version,
-        Self::NotAsked,
+        Self::NotOffered,
         Self::Forbidden,
         Self::RateLimited,
         Self::Busy,
@@ -62,7 +63,7 @@ impl Exclusion {
             Self::Unhealthy => "unhealthy",
             Self::Labels => "labels",
             Self::Version => "version",
-            Self::NotAsked => "not_asked",
+            Self::NotOffered => "not_offered",
             Self::Forbidden => "forbidden",
             Self::RateLimited => "rate_limited",
             Self::Busy => "busy",
@@ -151,10 +152,13 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     };
     let turn = offered.turn;
     note.offering = u32::try_from(offered.by.len()).unwrap_or(u32::MAX);
-    let mut able: smallvec::SmallVec<[(usize, Choice, bool); 8]> = smallvec::SmallVec::new();
-    let around = (turn..offered.by.len()).chain(0..turn.min(offered.by.len()));
+    let mut able: Able = Able::new();
+    // Named agents are looked up, and not searched for among all who offer: both lists may be long.
+    let named = wanted.agents.map(|ids| named(registry, ids));
+    let candidates = named.as_deref().unwrap_or(&offered.by);
+    let around = (turn..candidates.len()).chain(0..turn.min(candidates.len()));
     for position in around {
-        let Some(key) = offered.by.get(position) else { continue };
+        let Some(key) = candidates.get(position) else { continue };
         let Some(agent) = registry.agents.get(*key) else { continue };
         match consider(agent, wanted, registry.agents.get(wanted.caller)) {
             Ok(offer) => {
@@ -199,28 +203,34 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     Routed::To(several(able, wanted, rng), note)
 }
 
-/// Why an agent that is named does not get the call; `None` when it does not offer the capability at all.
-pub(crate) fn exclusion(registry: &Registry, agent_id: &str, wanted: &Wanted<'_>) -> Option<Exclusion> {
+/// Why an agent that is named does not get the call.
+pub(crate) fn exclusion(registry: &Registry, agent_id: &str, wanted: &Wanted<'_>) -> Exclusion {
     let Some(agent) = registry.find(agent_id).and_then(|key| registry.agents.get(key)) else {
-        return Some(Exclusion::Away);
+        return Exclusion::Away;
     };
-    let offers = agent.offers.iter().flat_map(Offer::names).any(|name| &**name == wanted.name);
-    match consider(agent, wanted, registry.agents.get(wanted.caller)) {
-        Err(Exclusion::Away) => Some(Exclusion::Away),
-        _ if !offers => None,
-        Err(why) => Some(why),
-        // It could: it was left out for another reason, which only the choice knows.
-        Ok(_) => Some(Exclusion::NotAsked),
-    }
+    // It could: it was left out for another reason, which only the choice knows.
+    consider(agent, wanted, registry.agents.get(wanted.caller)).err().unwrap_or(Exclusion::NotOffered)
 }
+
+/// The agents of these ids that are known, each once.
+fn named(registry: &Registry, ids: &[&str]) -> Vec<usize> {
+    let mut keys: Vec<usize> = ids.iter().filter_map(|id| registry.find(id)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Agents that can take a call: their place among the candidates, how, and whether preferred labels fit.
+type Able = smallvec::SmallVec<[(usize, Choice, bool); 8]>;
 
 /// Whether the agent can take the call, and by which offer.
 fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Result<usize, Exclusion> {
     if agent.session.is_none() {
         return Err(Exclusion::Away);
     }
-    if wanted.agents.is_some_and(|asked| !asked.contains(&&*agent.id)) {
-        return Err(Exclusion::NotAsked);
+    let answers = |offer: &Offer| offer.names().any(|name| &**name == wanted.name);
+    if !agent.offers.iter().any(answers) {
+        return Err(Exclusion::NotOffered);
     }
     if agent.suspect {
         return Err(Exclusion::Suspect);
@@ -239,7 +249,6 @@ fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Resul
         (Some(asked), Some(own)) => asked.matches(own),
         (Some(_), None) => false,
     };
-    let answers = |offer: &Offer| offer.names().any(|name| &**name == wanted.name);
     let found = agent.offers.iter().enumerate().find(|(_, offer)| answers(offer) && fits(offer));
     let (index, offer) = found.ok_or(Exclusion::Version)?;
     // The name asked for was looked at already; what an agent's alias leads to is known only here.
@@ -271,11 +280,7 @@ fn one(
 }
 
 /// Several different ones, the best by the policy first.
-fn several(
-    able: smallvec::SmallVec<[(usize, Choice, bool); 8]>,
-    wanted: &Wanted<'_>,
-    rng: &mut Rng,
-) -> smallvec::SmallVec<[Choice; 1]> {
+fn several(able: Able, wanted: &Wanted<'_>, rng: &mut Rng) -> smallvec::SmallVec<[Choice; 1]> {
     let mut able = able.into_vec();
     match wanted.policy {
         Policy::RoundRobin => {}

@@ -215,6 +215,8 @@ fn schema(mut bytes: &[u8]) -> Option<rmpv::Value> {
 #[derive(Debug, Serialize)]
 pub(crate) struct CapabilityView<'a> {
     pub(crate) name: &'a str,
+    /// How many offer it; the list below ends where it would get too long.
+    pub(crate) offered_by: usize,
     pub(crate) agents: Vec<ProviderView<'a>>,
     /// Names of the policy that stand for this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]

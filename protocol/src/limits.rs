@@ -46,5 +46,10 @@ pub const MAX_CONCURRENCY_DEFAULT: u64 = 50;
 pub const CREDIT_DEFAULT: u64 = 16;
 /// `keep_ms` of a call that names none, in milliseconds.
 pub const KEEP_MS_DEFAULT: u64 = 86_400_000;
+/// `keep_ms` that SDKs say for ids that they made themselves, and the hub uses for those that it made, in
+/// milliseconds.
+pub const KEEP_MS_MADE: u64 = 600_000;
+/// Most bytes that the descriptions and schemas of one agent's capabilities have together.
+pub const DESCRIPTIONS_BYTES_MAX: usize = 1 << 20;
 /// How long a provider may hold ACCEPT back so that RESULT or CHUNK can stand for it, in milliseconds.
 pub const ACCEPT_HOLD_MS: u64 = 5;

@@ -1,6 +1,7 @@
 //! A CALL comes from a caller: may it, is it known already, who gets it.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent_reach_protocol::{
@@ -208,6 +209,9 @@ impl Hub {
         trace.step(turn.now, Step::Routed(note));
         let entry = self.calls.vacant_entry();
         let index = entry.key();
+        // Nobody can have written down an id before the hub made it: it is kept as SDKs keep their own.
+        let keep_default_ms =
+            if asking.request_id.is_some() { limits::KEEP_MS_DEFAULT } else { limits::KEEP_MS_MADE };
         let budget_ms = asking.budget_ms.unwrap_or(self.settings.budget_ms);
         entry.insert(Call {
             number,
@@ -216,7 +220,7 @@ impl Hub {
             caller,
             request_id: request_id.into(),
             entry: self.memory.open(&identity, request_id, fingerprint, index),
-            keep_ms: asking.keep_ms.unwrap_or(limits::KEEP_MS_DEFAULT).min(self.settings.dedupe_ttl_ms),
+            keep_ms: asking.keep_ms.unwrap_or(keep_default_ms).min(self.settings.dedupe_ttl_ms),
             capability,
             mode: asking.mode.unwrap_or(CallMode::Call),
             stream: asking.stream,
@@ -257,14 +261,12 @@ impl Hub {
         wanted: &Wanted<'_>,
         chosen: &[Choice],
     ) {
-        let mut missing: Vec<&str> = Vec::new();
+        let mut missing: BTreeSet<&str> = BTreeSet::new();
         if each_named_answers(asking) {
-            for agent_id in asking.agents.iter().flatten() {
-                let taken = chosen.iter().any(|choice| {
-                    self.registry.agents.get(choice.agent).is_some_and(|agent| &*agent.id == *agent_id)
-                });
-                if !taken && !missing.contains(agent_id) {
-                    missing.push(agent_id);
+            missing.extend(asking.agents.iter().flatten());
+            for choice in chosen {
+                if let Some(agent) = self.registry.agents.get(choice.agent) {
+                    missing.remove(&*agent.id);
                 }
             }
         }
@@ -290,19 +292,18 @@ impl Hub {
     fn why_not(&self, agent_id: &str, wanted: &Wanted<'_>) -> Failure {
         let name = wanted.name;
         let (code, what) = match exclusion(&self.registry, agent_id, wanted) {
-            None => (ErrorCode::NoInstance, "does not offer it"),
-            Some(Exclusion::Away) => (ErrorCode::NoInstance, "is not connected"),
-            Some(Exclusion::Suspect) => (ErrorCode::NoInstance, "is silent"),
-            Some(Exclusion::Draining) => (ErrorCode::NoInstance, "is draining"),
-            Some(Exclusion::Unhealthy) => (ErrorCode::NoInstance, "reports that it is unhealthy"),
-            Some(Exclusion::Labels) => (ErrorCode::NoInstance, "has not the labels required"),
-            Some(Exclusion::Version) => (ErrorCode::NoInstance, "has not the version required"),
-            Some(Exclusion::NotAsked) => (ErrorCode::NoInstance, "is not asked for"),
-            Some(Exclusion::Forbidden) => {
+            Exclusion::Away => (ErrorCode::NoInstance, "is not connected"),
+            Exclusion::Suspect => (ErrorCode::NoInstance, "is silent"),
+            Exclusion::Draining => (ErrorCode::NoInstance, "is draining"),
+            Exclusion::Unhealthy => (ErrorCode::NoInstance, "reports that it is unhealthy"),
+            Exclusion::Labels => (ErrorCode::NoInstance, "has not the labels required"),
+            Exclusion::Version => (ErrorCode::NoInstance, "has not the version required"),
+            Exclusion::NotOffered => (ErrorCode::NoInstance, "does not offer it"),
+            Exclusion::Forbidden => {
                 (ErrorCode::Unauthorized, "offers it under a name that the caller may not call")
             }
-            Some(Exclusion::RateLimited) => (ErrorCode::RateLimited, "has reached its qps_limit"),
-            Some(Exclusion::Busy) => {
+            Exclusion::RateLimited => (ErrorCode::RateLimited, "has reached its qps_limit"),
+            Exclusion::Busy => {
                 return Failure::overloaded(&format!("{name}: agent {agent_id} has no free slot"));
             }
         };

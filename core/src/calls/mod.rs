@@ -19,7 +19,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::effects::Outcome;
-use crate::hub::text_map;
+use crate::hub::{clip, text_map};
 use crate::idempotency::Ends;
 use crate::outbound::Mark;
 use crate::routing::Note;
@@ -139,8 +139,8 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// A failure whose code alone says whether it is retryable.
-    pub(crate) fn new(code: ErrorCode, message: impl Into<Box<str>>) -> Self {
-        Self { code, message: message.into(), retryable: code.retryable(), details: None }
+    pub(crate) fn new(code: ErrorCode, message: impl AsRef<str>) -> Self {
+        Self { code, message: clip(message.as_ref()).into(), retryable: code.retryable(), details: None }
     }
 
     pub(crate) fn with_details(mut self, details: Vec<u8>) -> Self {
@@ -169,7 +169,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn new(code: ErrorCode, message: impl Into<Box<str>>) -> Self {
+    pub(crate) fn new(code: ErrorCode, message: impl AsRef<str>) -> Self {
         Self { failure: Failure::new(code, message), note: None }
     }
 

@@ -1,0 +1,346 @@
+//! Registration: from HELLO to WELCOME, and what UPDATE changes of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agent_reach_protocol::names::{self, Pattern};
+use agent_reach_protocol::{
+    AgentStatus, Capability, ErrorCode, GoodbyeCode, Granted, Hello, Kind, Update, Welcome, encode, limits,
+};
+
+use crate::authz::{Grant, covers};
+use crate::effects::Fact;
+use crate::hub::{Complaint, Hub, Turn};
+use crate::input::{ConnectionId, Peer};
+use crate::outbound::Outgoing;
+use crate::registry::{About, Agent, Figures, Offer, own_labels};
+use crate::session::{Lane, Phase};
+use crate::time::{Now, Timer};
+
+/// Times of recent HELLOs of one agent id.
+pub(crate) type Hellos = BTreeMap<Arc<str>, Vec<Now>>;
+
+/// The window in which HELLOs of one agent are counted, in milliseconds.
+pub(crate) const STORM_WINDOW_MS: u64 = 10_000;
+
+/// What an agent is told of one capability: that it is left out and why, or how it was changed.
+#[derive(Debug)]
+struct Notice {
+    text: String,
+    /// The code of ERROR when this answers an UPDATE; `None` when nothing was left out.
+    left_out: Option<ErrorCode>,
+}
+
+impl Notice {
+    fn invalid(name: &str, reason: &str) -> Self {
+        let text = format!("capability {:?} left out: {reason}", clip_name(name));
+        Self { text, left_out: Some(ErrorCode::InvalidRequest) }
+    }
+
+    fn forbidden(name: &str) -> Self {
+        let text = format!("capability {name} left out: not granted");
+        Self { text, left_out: Some(ErrorCode::Unauthorized) }
+    }
+
+    fn folded(asked: &str, name: &str) -> Self {
+        Self { text: format!("capability {asked:?} is registered as {name:?}"), left_out: None }
+    }
+}
+
+/// A name that broke the grammar may be of any length.
+fn clip_name(name: &str) -> &str {
+    let mut end = name.len().min(160);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or_default()
+}
+
+impl Hub {
+    pub(crate) fn on_hello(&mut self, turn: &mut Turn<'_>, id: ConnectionId, hello: &Hello<'_>) {
+        let Some(session) = self.session(id) else { return };
+        if session.phase != Phase::Fresh {
+            return self.refuse(turn, id, GoodbyeCode::ProtocolError, "a second HELLO", None);
+        }
+        let peer = session.peer.clone();
+        let agent_id = hello.agent_id;
+        if let Err((code, reason)) = self.admit(turn.now, hello, &peer) {
+            return self.refuse(turn, id, code, &reason, Some(agent_id));
+        }
+        let Some(grant) = self.policy.grant(&peer.identity, &peer.name, agent_id) else {
+            let reason = format!("{} may not be agent {agent_id:?}", peer.identity);
+            return self.refuse(turn, id, GoodbyeCode::Unauthorized, &reason, Some(agent_id));
+        };
+        let declared = match read_patterns(hello.calls.as_deref()) {
+            Ok(declared) => declared,
+            Err(reason) => {
+                return self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, Some(agent_id));
+            }
+        };
+        let (offers, notices) = self.read_offers(&hello.capabilities, &grant, &[]);
+        let max_concurrency = hello.max_concurrency.unwrap_or(limits::MAX_CONCURRENCY_DEFAULT);
+        let agent = Agent {
+            id: agent_id.into(),
+            identity: peer.identity,
+            instance: hello.instance.into(),
+            session: Some(id),
+            away_until: None,
+            about: Box::new(About {
+                service: hello.service.map(Into::into),
+                version: hello.version.map(Into::into),
+                sdk: hello.sdk.map(Into::into),
+                labels: own_labels(&hello.labels),
+                load: None,
+            }),
+            grant,
+            declared,
+            offers,
+            max_concurrency: u32::try_from(max_concurrency).unwrap_or(u32::MAX),
+            in_flight: 0,
+            status: hello.status.unwrap_or(AgentStatus::Ready),
+            suspect: false,
+            health: None,
+            registered_at: turn.now,
+            asked: BTreeMap::new(),
+            detached: Vec::new(),
+            given: BTreeMap::new(),
+            orphaned: Vec::new(),
+            next_id: 1,
+            figures: Figures::default(),
+        };
+        let (key, replaced) = self.register(turn, agent);
+        if let Some(load) = &hello.load
+            && let Some(agent) = self.registry.agents.get_mut(key)
+        {
+            agent.report(load);
+        }
+        self.welcome(turn, id, key, &notices, replaced);
+        self.give_again(turn, key);
+        self.announce_agent(turn, key, "agent.connected");
+    }
+
+    /// What can be said of a HELLO before looking at what it wants.
+    fn admit(&mut self, now: Now, hello: &Hello<'_>, peer: &Peer) -> Result<(), (GoodbyeCode, String)> {
+        if hello.v != limits::VERSION {
+            let reason = format!("version {} is not spoken here; version {} is", hello.v, limits::VERSION);
+            return Err((GoodbyeCode::VersionUnsupported, reason));
+        }
+        if !names::is_agent_id(hello.agent_id) {
+            let reason = "agent_id is 1-128 of ASCII letters, digits and . _ - : @ + ~".to_owned();
+            return Err((GoodbyeCode::ProtocolError, reason));
+        }
+        if self.draining.is_some() {
+            return Err((GoodbyeCode::Draining, "the hub is draining".to_owned()));
+        }
+        // Only who may be this agent counts towards its storm: nobody else can lock it out.
+        if self.policy.grant(&peer.identity, &peer.name, hello.agent_id).is_some()
+            && self.is_storm(now, hello.agent_id)
+        {
+            let reason = format!(
+                "more than {} registrations of {} in 10 s",
+                self.settings.registrations_per_10s, hello.agent_id
+            );
+            return Err((GoodbyeCode::RateLimited, reason));
+        }
+        Ok(())
+    }
+
+    fn is_storm(&mut self, now: Now, agent_id: &str) -> bool {
+        let most = self.settings.registrations_per_10s;
+        let recent = match self.hellos.get_mut(agent_id) {
+            Some(recent) => recent,
+            None => self.hellos.entry(agent_id.into()).or_default(),
+        };
+        recent.retain(|at| now.ms_since(*at) < STORM_WINDOW_MS);
+        if recent.len() >= most {
+            return true;
+        }
+        recent.push(now);
+        self.sweep_later(now);
+        false
+    }
+
+    /// Forgets HELLOs that no longer count.
+    pub(crate) fn sweep_hellos(&mut self, now: Now) {
+        self.hellos.retain(|_, recent| {
+            recent.retain(|at| now.ms_since(*at) < STORM_WINDOW_MS);
+            !recent.is_empty()
+        });
+    }
+
+    /// Reads what an agent means to offer beside what it `kept`. What cannot be taken is left out, and said.
+    fn read_offers(
+        &self,
+        listed: &[Capability<'_>],
+        grant: &Grant,
+        kept: &[Offer],
+    ) -> (Vec<Offer>, Vec<Notice>) {
+        let mut offers: Vec<Offer> = Vec::with_capacity(listed.len());
+        let mut notices = Vec::new();
+        let replaced = |offer: &&Offer| listed.iter().any(|new| *names::fold(new.name) == *offer.name);
+        let mut described: usize = kept.iter().filter(|offer| !replaced(offer)).map(Offer::described).sum();
+        for capability in listed {
+            let (offer, folded) = match Offer::read(capability, &self.registry.names) {
+                Ok(read) => read,
+                Err(reason) => {
+                    notices.push(Notice::invalid(capability.name, &reason));
+                    continue;
+                }
+            };
+            described += offer.described();
+            if !offer.names().all(|name| covers(&grant.provide, name)) {
+                notices.push(Notice::forbidden(&offer.name));
+            } else if offers.iter().any(|other| other.name == offer.name) {
+                notices.push(Notice::invalid(&offer.name, "it is listed twice"));
+            } else if described > limits::DESCRIPTIONS_BYTES_MAX {
+                let reason = "descriptions and schemas of the agent's capabilities are over 1 MiB together";
+                notices.push(Notice::invalid(&offer.name, reason));
+            } else {
+                if folded {
+                    notices.push(Notice::folded(capability.name, &offer.name));
+                }
+                offers.push(offer);
+            }
+        }
+        (offers, notices)
+    }
+
+    /// Puts the agent into the registry; the newest connection of an agent wins.
+    fn register(&mut self, turn: &mut Turn<'_>, mut agent: Agent) -> (usize, bool) {
+        let connection = agent.session;
+        let name = Arc::clone(&agent.id);
+        let identity = Arc::clone(&agent.identity);
+        let mut replaced = false;
+        let key = match self.registry.find(&name) {
+            None => self.registry.insert(agent),
+            Some(key) => {
+                let older = self.registry.agents.get(key).and_then(|before| before.session);
+                if let Some(older) = older {
+                    replaced = true;
+                    self.goodbye(turn, older, GoodbyeCode::Replaced, "a newer connection took over", None);
+                    if let Some(session) = self.session_mut(older) {
+                        session.phase = Phase::Over;
+                        let timer_at = session.timer_at;
+                        self.timers.clear(timer_at, Timer::Session(older));
+                    }
+                    self.detach(turn, key);
+                }
+                let same =
+                    self.registry.agents.get(key).is_some_and(|before| before.instance == agent.instance);
+                if !same {
+                    // Another life of the process has lost what the earlier one was given.
+                    self.settle_given(turn, key);
+                }
+                let offers = std::mem::take(&mut agent.offers);
+                self.set_agent_timer(key, None);
+                if let Some(before) = self.registry.agents.get_mut(key) {
+                    agent.id = Arc::clone(&before.id);
+                    agent.offers = std::mem::take(&mut before.offers);
+                    agent.in_flight = before.in_flight;
+                    agent.detached = std::mem::take(&mut before.detached);
+                    agent.orphaned = std::mem::take(&mut before.orphaned);
+                    agent.figures = before.figures;
+                    *before = agent;
+                }
+                self.registry.set_offers(key, offers);
+                // Calls it asked for wait for it to ask again, no longer than had it stayed away.
+                self.await_asking_again(turn.now, key);
+                key
+            }
+        };
+        if let Some(id) = connection
+            && let Some(session) = self.session_mut(id)
+        {
+            session.phase = Phase::Open(key);
+            let next = turn.now.plus_ms(self.settings.suspect_ms);
+            self.set_session_timer(id, next);
+        }
+        turn.fx.facts.push(Fact::Registered { agent: name, identity, replaced });
+        (key, replaced)
+    }
+
+    fn await_asking_again(&mut self, now: Now, key: usize) {
+        if self.registry.agents.get(key).is_some_and(|agent| !agent.detached.is_empty()) {
+            self.set_agent_timer(key, Some(now.plus_ms(self.settings.resume_ms)));
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        key: usize,
+        notices: &[Notice],
+        replaced: bool,
+    ) {
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let session = format!("{:08x}-{}-{}", self.epoch(), id.index, id.generation);
+        let provide: Vec<String> = agent.grant.provide.iter().map(ToString::to_string).collect();
+        let call: Vec<String> = match &agent.declared {
+            None => agent.grant.call.iter().map(ToString::to_string).collect(),
+            Some(declared) => declared.iter().map(ToString::to_string).collect(),
+        };
+        let welcome = Welcome {
+            session: &session,
+            hub: &self.settings.hub_name,
+            features: Vec::new(),
+            keepalive_ms: self.settings.keepalive_ms,
+            suspect_ms: self.settings.suspect_ms,
+            gone_ms: self.settings.gone_ms,
+            max_message: self.settings.max_message as u64,
+            max_in_flight: self.settings.max_in_flight as u64,
+            granted: Granted {
+                provide: provide.iter().map(String::as_str).collect(),
+                call: call.iter().map(String::as_str).collect(),
+            },
+            warnings: notices.iter().map(|notice| &*notice.text).collect(),
+            replaced,
+        };
+        let message = encode(&welcome, None);
+        self.counters.sent(Kind::Welcome);
+        self.send(turn, id, Lane::Control, Outgoing::Message(message));
+    }
+
+    pub(crate) fn on_update(&mut self, turn: &mut Turn<'_>, key: usize, update: &Update<'_>) {
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
+        let Some(id) = agent.session else { return };
+        if let Some(load) = &update.load {
+            agent.report(load);
+        }
+        let changed = update.status.is_some_and(|status| status != agent.status);
+        if let Some(status) = update.status {
+            agent.status = status;
+        }
+        let mut notices = Vec::new();
+        if !update.add.is_empty() {
+            let Some(agent) = self.registry.agents.get(key) else { return };
+            let (offers, said) = self.read_offers(&update.add, &agent.grant, &agent.offers);
+            notices.extend(said.into_iter().map(|notice| ("add", notice)));
+            self.registry.add_offers(key, offers);
+        }
+        for name in &update.remove {
+            if !self.registry.remove_offer(key, &names::fold(name)) {
+                notices.push(("remove", Notice::invalid(name, "it is not registered")));
+            }
+        }
+        for (field, notice) in notices {
+            if let Some(code) = notice.left_out {
+                let kind = Kind::Update.number();
+                let complaint = Complaint { kind, id: None, code, message: &notice.text, field: Some(field) };
+                self.complain(turn, id, &complaint);
+            }
+        }
+        if changed || !update.add.is_empty() || !update.remove.is_empty() {
+            self.announce_agent(turn, key, "agent.updated");
+        }
+    }
+}
+
+fn read_patterns(calls: Option<&[&str]>) -> Result<Option<Box<[Pattern]>>, String> {
+    let Some(calls) = calls else { return Ok(None) };
+    let mut patterns = Vec::with_capacity(calls.len());
+    for text in calls {
+        patterns.push(text.parse().map_err(|e| format!("calls: {text:?} {e}"))?);
+    }
+    Ok(Some(patterns.into()))
+}
