@@ -144,7 +144,13 @@ impl Hub {
             }
             return;
         }
-        watch.credit -= 1;
+        self.send_event(turn, index, &event);
+    }
+
+    /// Sends an event, for one of the watch's credit.
+    fn send_event(&mut self, turn: &mut Turn<'_>, index: usize, event: &[u8]) {
+        let Some(watch) = self.watches.get_mut(index) else { return };
+        watch.credit = watch.credit.saturating_sub(1);
         let chunk = Chunk {
             id: watch.id,
             seq: watch.seq,
@@ -154,17 +160,17 @@ impl Hub {
         };
         watch.seq += 1;
         let key = watch.agent;
-        let message = encode(&chunk, Some(&event));
+        let message = encode(&chunk, Some(event));
         self.send_to_agent(turn, key, Kind::Chunk, Lane::Data, message);
     }
 
     pub(crate) fn on_watch_credit(&mut self, turn: &mut Turn<'_>, index: usize, n: u64) {
         let Some(watch) = self.watches.get_mut(index) else { return };
         watch.credit = watch.credit.saturating_add(n);
-        let mut waiting = std::mem::take(&mut watch.waiting);
-        watch.waiting_bytes = 0;
-        while let Some(event) = waiting.pop_front() {
-            self.feed(turn, index, event);
+        while let Some(watch) = self.watches.get_mut(index).filter(|watch| watch.credit > 0) {
+            let Some(event) = watch.waiting.pop_front() else { break };
+            watch.waiting_bytes = watch.waiting_bytes.saturating_sub(event.len());
+            self.send_event(turn, index, &event);
         }
     }
 
