@@ -3,6 +3,7 @@
 
 mod world;
 
+use agent_reach_core::Settings;
 use agent_reach_protocol::{Call, CallMode, Hello, Select};
 use world::*;
 
@@ -101,4 +102,29 @@ fn a_lost_target_fails_only_its_own_part() {
             "RESULT 1 completed summary=2/1/1"
         ]
     );
+}
+
+#[test]
+fn the_parts_of_a_fan_out_are_kept_within_the_bound_of_open_bytes_or_not_at_all() {
+    let mut w = World::with(Settings { open_bytes: 5000, ..Settings::default() });
+    for name in ["p1", "p2", "p3"] {
+        w.join(name, provider(name, "echo"));
+    }
+    w.join("c", caller("c"));
+    let asking = |id| Call { select: Some(Select::All), request_id: Some("r"), ..call(id, "echo") };
+    w.say("c", &asking(1));
+    w.say_with("p1", &completed(1), &"x".repeat(2000));
+    w.heard("c");
+    assert!(w.hub.gauges().open_bytes > 2000);
+    w.say("c", &asking(2));
+    let heard = w.heard("c");
+    assert!(heard.len() == 1 && heard[0].starts_with("RESULT 2 completed of=p1 more \"xxx"), "{heard:?}");
+    w.say_with("p2", &completed(1), &"x".repeat(4000));
+    assert!(w.hub.gauges().open_bytes < 1000, "{:?}", w.hub.gauges());
+    w.say("p3", &completed(1));
+    assert_eq!((w.hub.gauges().open_bytes, w.hub.gauges().remembered), (0, 0));
+    // What was not kept cannot be repeated: the intent is free again.
+    w.all_heard();
+    w.say("c", &asking(3));
+    assert_eq!(w.heard("p1"), ["CALL 2 echo by=c try=1"]);
 }

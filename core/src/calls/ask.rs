@@ -241,7 +241,8 @@ impl Hub {
             summary: Summary::default(),
             note,
             trace,
-            ends: Ends::new(),
+            ends: Some(Ends::new()),
+            ends_bytes: 0,
             cancelling: false,
         });
         self.open_bytes += message.len();
@@ -315,7 +316,7 @@ impl Hub {
         let Some(call) = self.calls.get_mut(index) else { return };
         call.trace.step(turn.now, Step::Joined);
         call.listeners.push(Listener { agent: key, id: asking.id });
-        let ends = call.ends.clone();
+        let ends = call.ends.clone().unwrap_or_default();
         let accepted = call.accepted_at.is_some();
         if let Some(from) = call.detached_from.take()
             && let Some(agent) = self.registry.agents.get_mut(from)

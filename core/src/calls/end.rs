@@ -144,7 +144,7 @@ impl Hub {
         let message = self.encode_end(call_index, target, tried, ended, end);
         self.give_end(turn, call_index, message);
         let Some(mut call) = self.calls.try_remove(call_index) else { return };
-        self.open_bytes = self.open_bytes.saturating_sub(call.message.len());
+        self.open_bytes = self.open_bytes.saturating_sub(call.message.len() + call.ends_bytes);
         let outcome = ended.outcome();
         call.trace.step(turn.now, Step::Ended(outcome));
         self.remember(turn, &mut call, ended);
@@ -179,10 +179,9 @@ impl Hub {
     /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id.
     fn remember(&mut self, turn: &mut Turn<'_>, call: &mut Call, ended: &Ended<'_>) {
         let kept = call.keep_ms > 0 && ended.failure.as_ref().is_none_or(|failure| !failure.retryable);
-        if !kept {
+        let Some(ends) = call.ends.take().filter(|_| kept) else {
             return self.memory.remove(call.entry);
-        }
-        let ends = std::mem::take(&mut call.ends);
+        };
         let forgotten = self.memory.end(call.entry, ends, turn.now.plus_ms(call.keep_ms));
         for _ in 0..forgotten {
             turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Evicted));
@@ -192,8 +191,20 @@ impl Hub {
 
     /// Keeps an end with the call and sends it to everyone who waits.
     fn give_end(&mut self, turn: &mut Turn<'_>, call_index: usize, message: Bytes) {
+        let bound = self.settings.open_bytes;
         let Some(call) = self.calls.get_mut(call_index) else { return };
-        call.ends.push(message.clone());
+        if let Some(ends) = &mut call.ends {
+            ends.push(message.clone());
+        }
+        if call.open > 0 && call.ends.is_some() {
+            // Kept until the other targets have ended too, which may be large: it counts as open.
+            call.ends_bytes += message.len();
+            self.open_bytes += message.len();
+            if self.open_bytes > bound {
+                self.open_bytes = self.open_bytes.saturating_sub(std::mem::take(&mut call.ends_bytes));
+                call.ends = None;
+            }
+        }
         let listeners = call.listeners.clone();
         let Some((newest, others)) = listeners.split_last() else { return };
         self.send_to_agent(turn, newest.agent, Kind::Result, Lane::Data, message.clone());

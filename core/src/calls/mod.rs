@@ -70,8 +70,10 @@ pub(crate) struct Call {
     pub(crate) summary: Summary,
     pub(crate) note: Note,
     pub(crate) trace: Trace,
-    /// Ends of single targets of a fan-out, for who joins or repeats.
-    pub(crate) ends: Ends,
+    /// Ends of single targets of a fan-out, for who joins or repeats; `None` once they had no room.
+    pub(crate) ends: Option<Ends>,
+    /// What they count among the bytes of open calls.
+    pub(crate) ends_bytes: usize,
     /// CANCEL came with `wait`: the end waits for the providers.
     pub(crate) cancelling: bool,
 }
