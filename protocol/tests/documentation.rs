@@ -91,6 +91,8 @@ fn the_table_of_limits_is_that_of_the_code() {
         MAX_CONCURRENCY_DEFAULT,
         CREDIT_DEFAULT,
         KEEP_MS_DEFAULT,
+        KEEP_MS_MADE,
+        DESCRIPTIONS_BYTES_MAX,
         ACCEPT_HOLD_MS,
     ];
     assert_eq!(columns("## Limits"), expected);
