@@ -142,11 +142,12 @@ mod tests {
 
     #[test]
     fn each_event_is_one_line_that_says_who_and_what() {
-        let agent = || AgentRow {
-            agent_id: "a".into(),
-            status: "ready".into(),
-            capabilities: vec!["x.y".into()],
-            ..AgentRow::default()
+        let agent = || {
+            let mut row = AgentRow::default();
+            row.agent_id = "a".into();
+            row.status = "ready".into();
+            row.capabilities = vec!["x.y".into()];
+            row
         };
         let call = || CallRow {
             call_id: "1-2".into(),
