@@ -142,7 +142,7 @@ impl Driver {
     }
 
     /// One turn of a connection: hands in what it read, takes what it is to write. With nothing to write its
-    /// task is woken when that changes.
+    /// task is woken when that changes. `true`: the session is over, and what is queued is its last.
     pub fn turn(
         &self,
         connection: ConnectionId,
@@ -150,14 +150,15 @@ impl Driver {
         waker: &Waker,
         batch: &mut Vec<Outgoing>,
         may_write: bool,
-    ) {
+    ) -> bool {
         let now = self.now();
         let inner = self.lock();
         let inputs = inbox.drain(..).map(|inbound| inbound.into_input(connection));
         let taken = self.settle(inner, now, inputs, Some(Writer { connection, waker, batch, may_write }));
-        if let Some(Batch { since }) = taken {
+        if let Some(Batch { since }) = taken.batch {
             self.observer.hop(Duration::from_micros(self.now().micros_since(since)));
         }
+        taken.over
     }
 
     /// The connection's socket is gone.
@@ -180,6 +181,11 @@ impl Driver {
     /// Starts the drain.
     pub fn drain(&self, drain_ms: u64) {
         self.settle(self.lock(), self.now(), [Input::Drain { drain_ms }], None);
+    }
+
+    /// Closes every connection at once.
+    pub fn stop(&self) {
+        self.settle(self.lock(), self.now(), [Input::Stop], None);
     }
 
     /// Waits until no connection is open.
@@ -248,13 +254,13 @@ impl Driver {
         now: Now,
         inputs: impl IntoIterator<Item = Input>,
         writer: Option<Writer<'_>>,
-    ) -> Option<Batch> {
+    ) -> Taken {
         SCRATCH.with_borrow_mut(|Scratch { effects, wakers }| {
             for input in inputs {
                 inner.hub.handle(now, input, effects);
             }
             let awake = writer.as_ref().map(|writer| writer.connection);
-            let taken = writer.and_then(|writer| inner.write(writer));
+            let taken = writer.map(|writer| inner.write(writer)).unwrap_or_default();
             // The one that is here needs no waking: it takes what it has to write, or will when it has written.
             for connection in effects.wake.drain(..).filter(|connection| Some(*connection) != awake) {
                 let slot = inner.connections.get_mut(connection.index as usize);
@@ -300,21 +306,28 @@ struct Writer<'a> {
     may_write: bool,
 }
 
+/// What a connection got of its turn.
+#[derive(Debug, Default)]
+struct Taken {
+    batch: Option<Batch>,
+    over: bool,
+}
+
 impl Inner {
-    fn write(&mut self, writer: Writer<'_>) -> Option<Batch> {
+    fn write(&mut self, writer: Writer<'_>) -> Taken {
         let Writer { connection, waker, batch, may_write } = writer;
         let taken = match may_write {
             true => self.hub.take_outbound(connection, BATCH_FRAMES, BATCH_BYTES, batch),
             false => None,
         };
-        let slot = self.connections.get_mut(connection.index as usize)?;
-        if slot.generation == connection.generation {
+        let slot = self.connections.get_mut(connection.index as usize);
+        if let Some(slot) = slot.filter(|slot| slot.generation == connection.generation) {
             match &mut slot.waker {
                 Some(own) => own.clone_from(waker),
                 none => *none = Some(waker.clone()),
             }
         }
-        taken
+        Taken { batch: taken, over: self.hub.is_over(connection) }
     }
 
     fn next_due(&self) -> Option<Now> {

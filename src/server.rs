@@ -155,6 +155,11 @@ impl Server {
         &self.ready
     }
 
+    /// The hub itself.
+    pub fn driver(&self) -> Arc<Driver> {
+        Arc::clone(&self.driver)
+    }
+
     /// Drains: no new sessions, open calls may finish, every connection is told and closed. Listeners stay
     /// until the end, so that who comes meanwhile is told as well.
     pub async fn stop(mut self) {

@@ -29,6 +29,8 @@ use crate::stats::{Counters, Gauges};
 use crate::time::{Now, Timer, Timers};
 use crate::traces::Traces;
 
+/// WebSocket's own close code of a side that goes away.
+const STOPPED: u16 = 1001;
 /// How often what has expired is removed, in milliseconds.
 const SWEEP_MS: u64 = 10_000;
 
@@ -134,6 +136,7 @@ impl Hub {
             }
             Input::Closed { connection } => self.on_closed(turn, connection),
             Input::Drain { drain_ms } => self.on_drain(turn, drain_ms),
+            Input::Stop => self.on_stop(turn),
             Input::SetPolicy(policy) => self.on_policy(turn, policy),
             Input::Tick => self.on_tick(turn),
         }
@@ -160,6 +163,11 @@ impl Hub {
         let after = session.outbound.bytes();
         self.outbound_bytes = self.outbound_bytes + after - before;
         taken
+    }
+
+    /// Whether a connection has nothing left but to take what is queued for it and close.
+    pub fn is_over(&self, connection: ConnectionId) -> bool {
+        self.session(connection).is_none_or(|session| session.phase == Phase::Over)
     }
 
     /// Counts since the start.
@@ -410,6 +418,15 @@ impl Hub {
         for id in open {
             self.close(turn, id, GoodbyeCode::Draining);
             self.leave(turn, id, "draining", false);
+        }
+    }
+
+    /// The process ends now: every connection is closed, without a GOODBYE that would promise more.
+    fn on_stop(&mut self, turn: &mut Turn<'_>) {
+        let open: Vec<ConnectionId> = self.sessions.iter().flatten().map(|session| session.id).collect();
+        for id in open {
+            self.send(turn, id, Lane::Control, Outgoing::Close { code: STOPPED, reason: "stopped" });
+            self.leave(turn, id, "stopped", true);
         }
     }
 

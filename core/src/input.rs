@@ -95,6 +95,8 @@ pub enum Input {
         /// Milliseconds.
         drain_ms: u64,
     },
+    /// Stop at once: every connection is closed with 1001.
+    Stop,
     /// New rules. Sessions that they no longer allow end.
     SetPolicy(Policy),
     /// Time has passed: what [`crate::Hub::next_timeout`] named is due.

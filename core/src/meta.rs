@@ -108,12 +108,17 @@ impl Page {
         true
     }
 
-    fn into_body(self, name: &str) -> Vec<u8> {
+    /// The body. Fails when not even one item has room: "more" without an item would never end.
+    fn into_body(self, name: &str) -> Result<Vec<u8>, Refusal> {
+        if self.more && self.items.is_empty() && self.limit > 0 {
+            let message = format!("one item of {name} is over the message limit; narrow the filter");
+            return Err(Refusal::new(ErrorCode::PayloadTooLarge, message));
+        }
         let mut map = vec![(rmpv::Value::from(name), rmpv::Value::Array(self.items))];
         if self.more {
             map.push((rmpv::Value::from("more"), rmpv::Value::from(true)));
         }
-        pack(&rmpv::Value::Map(map))
+        Ok(pack(&rmpv::Value::Map(map)))
     }
 }
 
@@ -160,13 +165,14 @@ impl Hub {
         name: &str,
         body: Option<&[u8]>,
     ) -> Result<(), Refusal> {
-        let bound = self.settings.max_message.saturating_sub(HEADER_ROOM);
+        let most = self.settings.max_message;
+        let bound = most - HEADER_ROOM.min(most / 2);
         let answer = match name {
-            "hub.agents.list" => self.list_agents(turn, &read(body)?, bound),
+            "hub.agents.list" => self.list_agents(turn, &read(body)?, bound)?,
             "hub.agents.get" => self.get_agent(turn, read_text(body, "agent_id")?)?,
             "hub.agents.disconnect" => self.disconnect_agent(turn, read_text(body, "agent_id")?)?,
-            "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound),
-            "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
+            "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound)?,
+            "hub.calls.list" => self.list_calls(turn, &read(body)?, bound)?,
             "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
             "hub.stats" => self.stats(),
             "hub.events.watch" => return self.watch_events(turn, key, asking, body),
@@ -231,7 +237,7 @@ impl Hub {
         });
     }
 
-    fn list_agents(&self, turn: &Turn<'_>, filter: &AgentFilter, bound: usize) -> Vec<u8> {
+    fn list_agents(&self, turn: &Turn<'_>, filter: &AgentFilter, bound: usize) -> Result<Vec<u8>, Refusal> {
         let mut page = Page::new(filter.limit, bound);
         let after = filter.after.as_deref().unwrap_or_default();
         for (_, agent) in self.registry.by_id_after(after).filter(|(_, agent)| filter.takes(agent)) {
@@ -266,7 +272,7 @@ impl Hub {
         Ok(pack(&Answer { disconnected: agent_id }))
     }
 
-    fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Vec<u8> {
+    fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Result<Vec<u8>, Refusal> {
         let mut page = Page::new(filter.limit, bound);
         let wanted = self
             .registry
@@ -307,7 +313,7 @@ impl Hub {
         page.into_body("capabilities")
     }
 
-    fn list_calls(&self, turn: &Turn<'_>, filter: &CallFilter, bound: usize) -> Vec<u8> {
+    fn list_calls(&self, turn: &Turn<'_>, filter: &CallFilter, bound: usize) -> Result<Vec<u8>, Refusal> {
         let mut page = Page::new(filter.limit, bound);
         for (_, call) in &self.calls {
             let targets = |target: &str| {

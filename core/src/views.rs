@@ -39,7 +39,12 @@ pub(crate) struct AgentView<'a> {
     max_concurrency: u32,
     connected_ms: u64,
     load: LoadView<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Slots taken: open calls, and cancelled ones that the agent has not answered.
+    open_calls: u32,
+    /// Moving average from CALL to RESULT, in microseconds.
+    latency_us: u64,
+    /// Only in `hub.agents.get`.
+    #[serde(flatten)]
     details: Option<AgentDetails<'a>>,
 }
 
@@ -64,9 +69,7 @@ struct AgentDetails<'a> {
     last_seen_ms: Option<u64>,
     completed: u64,
     failed: u64,
-    /// Moving average of processing.
-    latency_us: u64,
-    open_calls: Vec<OpenLegView<'a>>,
+    calls: Vec<OpenLegView<'a>>,
     offers: Vec<OfferView<'a>>,
 }
 
@@ -98,6 +101,8 @@ impl<'a> AgentView<'a> {
             max_concurrency: agent.max_concurrency,
             connected_ms: now.ms_since(agent.registered_at),
             load: load_view(agent, load),
+            open_calls: agent.in_flight,
+            latency_us: agent.figures.latency_us,
             details: None,
         }
     }
@@ -125,8 +130,7 @@ impl<'a> AgentView<'a> {
             last_seen_ms: last_seen,
             completed: agent.figures.completed,
             failed: agent.figures.failed,
-            latency_us: agent.figures.process_us,
-            open_calls: open.collect(),
+            calls: open.collect(),
             offers: agent.offers.iter().map(OfferView::of).collect(),
         };
         Self { details: Some(details), ..Self::brief(now, agent) }

@@ -56,7 +56,7 @@ fn one_agent_is_shown_with_its_open_calls_and_its_own_status() {
     let shown = ask(&mut w, 2, "hub.agents.get", Some(map(&[("agent_id", "p".into())])));
     let agent = &shown["agent"];
     assert_eq!((agent["status"].as_str(), agent["in_flight"].as_u64()), (Some("ready"), Some(1)));
-    let open = &agent["details"]["open_calls"];
+    let open = &agent["calls"];
     assert_eq!(texts(open, "state"), ["accepted"]);
     assert_eq!((open[0]["caller"].as_str(), open[0]["age_ms"].as_u64()), (Some("c"), Some(40)));
     w.say("c", &call(3, "hub.agents.get"));
@@ -162,15 +162,11 @@ fn every_end_is_a_fact_and_made_up_names_make_no_series() {
     w.say("c", &call(1, "echo"));
     w.say("p", &completed(1));
     w.say("c", &call(2, "made-up"));
-    let ends: Vec<(Option<String>, &str)> = w
-        .take_facts()
-        .into_iter()
-        .filter_map(|fact| match fact {
-            Fact::CallEnded { capability, outcome, .. } => {
-                Some((capability.map(|name| name.to_string()), outcome.as_str()))
-            }
-            _ => None,
-        })
-        .collect();
+    let mut ends = Vec::new();
+    for fact in w.take_facts() {
+        if let Fact::CallEnded { capability, outcome, .. } = fact {
+            ends.push((capability.map(|name| name.to_string()), outcome.as_str()));
+        }
+    }
     assert_eq!(ends, [(Some("echo".to_owned()), "completed"), (None, "no_capability")]);
 }

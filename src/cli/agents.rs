@@ -47,17 +47,12 @@ pub(super) struct AgentRow {
     in_flight: u64,
     max_concurrency: u64,
     connected_ms: u64,
-    details: Option<Details>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
+    latency_us: u64,
+    // Only of one agent:
     last_seen_ms: Option<u64>,
     completed: u64,
     failed: u64,
-    latency_us: u64,
-    open_calls: Vec<OpenCall>,
+    calls: Vec<OpenCall>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -130,7 +125,6 @@ async fn one(agent: &Agent, id: &str, json: bool) -> Result<(), CallError> {
 }
 
 fn portrait(row: &AgentRow) -> String {
-    let details = row.details.as_ref();
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let mut table = Table::plain();
     let mut say = |name: &str, value: String| table.row([name.to_owned(), value]);
@@ -143,14 +137,12 @@ fn portrait(row: &AgentRow) -> String {
     say("capabilities", row.capabilities.join(", "));
     say("connected", format!("{} ago", span(row.connected_ms)));
     say("calls now", format!("{} of {}", row.in_flight, row.max_concurrency));
-    if let Some(details) = details {
-        say("last heard", details.last_seen_ms.map_or("-".to_owned(), |ms| format!("{} ago", span(ms))));
-        say("completed", details.completed.to_string());
-        say("failed", details.failed.to_string());
-        say("mean latency", millis(details.latency_us));
-    }
+    say("last heard", row.last_seen_ms.map_or("-".to_owned(), |ms| format!("{} ago", span(ms))));
+    say("completed", row.completed.to_string());
+    say("failed", row.failed.to_string());
+    say("mean latency", millis(row.latency_us));
     let mut lines = vec![table.text()];
-    for call in details.iter().flat_map(|details| &details.open_calls) {
+    for call in &row.calls {
         lines.push(format!(
             "open: {} for {}, {} since {}, call {}",
             clean(&call.capability),

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,6 +12,10 @@ use crate::config::{self, Config};
 use crate::server::{Ready, Server};
 use crate::telemetry::logging;
 
+/// Exit code of a hub that was told twice to stop.
+const STOPPED: u8 = 130;
+/// How long connections get to hear that the hub stops at once.
+const LAST_WORD: Duration = Duration::from_millis(250);
 /// Exit code of a start that failed.
 const FAILED: u8 = 1;
 
@@ -70,11 +75,17 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
     };
     on_ready(server.ready().clone());
     signals.next().await;
+    let driver = server.driver();
     // Cancel-safe: whichever comes first ends the process.
     tokio::select! {
-        () = server.stop() => ExitCode::SUCCESS,
-        () = signals.next() => ExitCode::from(130),
+        () = server.stop() => return ExitCode::SUCCESS,
+        () = signals.next() => {}
     }
+    driver.stop();
+    if tokio::time::timeout(LAST_WORD, driver.emptied()).await.is_err() {
+        tracing::debug!("stopped with connections open");
+    }
+    ExitCode::from(STOPPED)
 }
 
 /// SIGTERM and SIGINT.

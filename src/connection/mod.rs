@@ -51,6 +51,9 @@ pub fn websocket_config(max_message: usize) -> WebSocketConfig {
 enum Stage {
     /// Messages go both ways.
     Open,
+    /// The session is over, and the peer does not take what is in the way of its GOODBYE: it gets a bounded
+    /// time, and then the socket is dropped.
+    Doomed(Pin<Box<Sleep>>),
     /// A close was sent. What still comes is thrown away; the time for that is bounded.
     Closing(Pin<Box<Sleep>>, usize),
 }
@@ -200,7 +203,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             // A peer that sent its last words and went away is heard, although nothing reaches it any more.
             let sent = self.flush(cx);
-            self.driver.turn(self.id, inbox, cx.waker(), batch, sent == Ok(true));
+            let over = self.driver.turn(self.id, inbox, cx.waker(), batch, sent == Ok(true));
+            if over && !sent? {
+                return self.poll_doomed(cx);
+            }
             sent?;
             let wrote = batch.len();
             self.write(batch, inbox)?;
@@ -215,6 +221,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if heard == 0 && wrote == 0 && inbox.is_empty() {
                 return Poll::Pending;
             }
+        }
+    }
+
+    fn poll_doomed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        if matches!(self.stage, Stage::Open) {
+            self.stage = Stage::Doomed(Box::pin(tokio::time::sleep(CLOSE_WAIT)));
+        }
+        match &mut self.stage {
+            Stage::Doomed(timer) => timer.as_mut().poll(cx).map(|()| Err(())),
+            Stage::Open | Stage::Closing(..) => Poll::Pending,
         }
     }
 
@@ -255,7 +271,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Connection<S> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if matches!(this.stage, Stage::Open) {
+        if !matches!(this.stage, Stage::Closing(..)) {
             let done = SCRATCH.with_borrow_mut(|scratch| {
                 let done = this.poll_open(cx, scratch);
                 scratch.inbox.clear();

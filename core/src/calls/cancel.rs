@@ -99,13 +99,14 @@ impl Hub {
         let Some(leg) = self.legs.get(index) else { return };
         let Some(call_index) = leg.call else { return };
         let (target, tried, agent) = (Arc::clone(&leg.target), leg.tried(turn.now), leg.agent);
+        let latency_us = turn.now.micros_since(leg.given_at);
         let told = self.calls.get(call_index).is_some_and(|call| call.cancelling);
         if let Some(call) = self.calls.get_mut(call_index) {
             call.legs.retain(|other| *other != index);
         }
         let reason = failure.code.as_str();
         if let Some(agent) = self.registry.agents.get_mut(agent) {
-            agent.figures.record(false, turn.now.micros_since(turn.now));
+            agent.figures.record(false, latency_us);
         }
         self.strand_leg(turn, index, reason, told);
         self.conclude(turn, call_index, Some(&target), Some(tried), &Ended::failed(failure));

@@ -71,8 +71,9 @@ impl Hub {
         let (call, agent, target, tried) =
             (leg.call, leg.agent, Arc::clone(&leg.target), leg.tried(turn.now));
         if let Some(agent) = self.registry.agents.get_mut(agent) {
-            let process_us = tried.ended_at.micros_since(tried.accepted_at.unwrap_or(tried.given_at));
-            agent.figures.record(ended.failure.is_none(), process_us);
+            // From the CALL: quick work lets RESULT stand for ACCEPT.
+            let latency_us = tried.ended_at.micros_since(tried.given_at);
+            agent.figures.record(ended.failure.is_none(), latency_us);
         }
         self.free_leg(turn, index);
         if let Some(call_index) = call {
