@@ -46,11 +46,29 @@ fn a_result_that_cannot_be_delivered_ends_its_call_without_its_body() {
 #[test]
 fn a_part_of_a_fan_out_that_cannot_be_delivered_fails_only_that_part() {
     let mut w = World::pair("echo");
+    w.join("q", provider("q", "echo"));
+    w.say("c", &Call { select: Some(Select::All), ..call(1, "echo") });
+    w.say_with("p", &completed(1), "bad");
+    undeliverable(&mut w, "c");
+    w.say("q", &completed(1));
+    assert_eq!(
+        w.heard("c"),
+        [
+            "RESULT 1 handler_error of=p more",
+            "RESULT 1 completed of=q more",
+            "RESULT 1 completed summary=2/2/0"
+        ]
+    );
+}
+
+#[test]
+fn a_part_that_cannot_be_delivered_does_not_come_after_the_end() {
+    let mut w = World::pair("echo");
     w.say("c", &Call { select: Some(Select::All), ..call(1, "echo") });
     w.say_with("p", &completed(1), "bad");
     w.take("p");
     let Some(Outgoing::Message(message)) = w.take("c").into_iter().next() else { panic!("no part") };
     let connection = w.connection("c");
     w.input(Input::Undeliverable { connection, message, reason: "a map key is repeated".to_owned() });
-    assert_eq!(w.all_heard(), ["c: RESULT 1 handler_error of=p more"]);
+    assert_eq!(w.all_heard(), Vec::<String>::new(), "its end has left already");
 }

@@ -148,6 +148,10 @@ impl Hub {
                 }
             }
             Ok((ToAgent::Result(mut result), Some(_))) => {
+                if result.more && result.id.is_none_or(|id| !self.is_open(key, id)) {
+                    // The end of the fan-out has left behind it, so this part would come late.
+                    return;
+                }
                 // The call has ended by this RESULT already: it is said without what stands in its way.
                 let message = format!("the result cannot be turned into JSON for the caller: {reason}");
                 let failure = Failure::new(ErrorCode::HandlerError, message);
