@@ -3,7 +3,7 @@
 
 mod world;
 
-use agent_reach_core::Settings;
+use agent_reach_core::{Outgoing, Settings};
 use agent_reach_protocol::{Call, ToAgent, decode_to_agent};
 use world::*;
 
@@ -82,13 +82,9 @@ fn other_identities_have_ids_of_their_own() {
 fn an_id_that_the_hub_would_make_next_is_not_made_when_a_caller_took_it() {
     let mut w = World::pair("echo");
     w.say("c", &call(1, "echo"));
-    let made = match decode_to_agent(match &w.take("p")[0] {
-        agent_reach_core::Outgoing::Message(message) => message,
-        other => panic!("{other:?}"),
-    }) {
-        Ok((ToAgent::Call(call), _)) => call.request_id.to_owned(),
-        other => panic!("{other:?}"),
-    };
+    let Some(Outgoing::Message(message)) = w.take("p").pop() else { panic!("no CALL") };
+    let Ok((ToAgent::Call(given), _)) = decode_to_agent(&message) else { panic!("no CALL") };
+    let made = given.request_id.to_owned();
     let (stem, number) = made.rsplit_once('r').unwrap();
     let next = u64::from_str_radix(number, 16).unwrap() + 2;
     let taken = format!("{stem}r{next:x}");

@@ -7,13 +7,13 @@ use agent_reach_core::{Fact, Input, Liveness, Settings};
 use world::*;
 
 fn liveness(world: &mut World) -> Vec<(String, &'static str)> {
-    let facts = world.take_facts().into_iter();
-    facts
-        .filter_map(|fact| match fact {
-            Fact::Liveness { agent, to } => Some((agent.to_string(), to.as_str())),
-            _ => None,
-        })
-        .collect()
+    let mut seen = Vec::new();
+    for fact in world.take_facts() {
+        if let Fact::Liveness { agent, to } = fact {
+            seen.push((agent.to_string(), to.as_str()));
+        }
+    }
+    seen
 }
 
 #[test]

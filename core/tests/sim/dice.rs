@@ -25,8 +25,8 @@ impl Dice {
         self.next() % 100 < share
     }
 
-    pub(crate) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    pub(crate) fn pick<T: Clone>(&mut self, list: &[T]) -> T {
         let at = self.from(0, list.len() as u64 - 1);
-        &list[usize::try_from(at).unwrap()]
+        list[usize::try_from(at).unwrap()].clone()
     }
 }

@@ -66,21 +66,21 @@ fn policy() -> Policy {
 impl Sim {
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let outbound_bytes = *dice.pick(&[4096, 16_384, 1 << 20]);
+        let outbound_bytes = dice.pick(&[4096, 16_384, 1 << 20]);
         let settings = Settings {
             seed,
             handshake_timeout_ms: 1000,
             keepalive_ms: 1000,
             suspect_ms: 3000,
-            gone_ms: *dice.pick(&[5000, 12_000]),
+            gone_ms: dice.pick(&[5000, 12_000]),
             resume_ms: RESUME_MS,
             accept_timeout_ms: 500,
             timeout_ms: 2000,
             budget_ms: 5000,
             max_in_flight: 20,
             outbound_bytes,
-            open_bytes: *dice.pick(&[20_000, 1 << 20]),
-            watch_bytes: *dice.pick(&[2000, 1 << 20]),
+            open_bytes: dice.pick(&[20_000, 1 << 20]),
+            watch_bytes: dice.pick(&[2000, 1 << 20]),
             traces: 50,
             ..Settings::default()
         };
@@ -253,7 +253,7 @@ impl Sim {
 
     pub(crate) fn read_later(&mut self, id: ConnectionId) {
         let slow = self.conns.get(&id).is_some_and(|conn| conn.slow);
-        let most = if slow { *self.dice.pick(&[50, 1000, 6000]) } else { 3 };
+        let most = if slow { self.dice.pick(&[50, 1000, 6000]) } else { 3 };
         self.later(0, most, Event::Read(id));
     }
 
@@ -281,7 +281,7 @@ impl Sim {
         let slow = self.dice.percent(15);
         let silence = self.dice.percent(15).then(|| {
             let from = self.now.plus_ms(self.dice.from(1000, 4000));
-            (from, from.plus_ms(*self.dice.pick(&[1000, 4000, 4500, 60_000])))
+            (from, from.plus_ms(self.dice.pick(&[1000, 4000, 4500, 60_000])))
         });
         let player = &self.players[agent];
         let conn = Conn {

@@ -12,6 +12,9 @@ use crate::world::{
     accept, call, caller, cancel, capability, chunk, completed, credit, failed, goodbye, load, update,
 };
 
+/// Names that callers ask for: capabilities, an alias of the policy, one of an agent, and another spelling.
+const ASKED: [&str; 8] = ["x.one", "x.one", "x.two", "x.three", "x.secret", "also.one", "third", "X.One"];
+
 impl Sim {
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
@@ -108,7 +111,7 @@ impl Sim {
         if !self.later_when_heard(id, Event::Update(id)) {
             return;
         }
-        let status = *self.dice.pick(&[
+        let status = self.dice.pick(&[
             AgentStatus::Ready,
             AgentStatus::Ready,
             AgentStatus::Ready,
@@ -126,25 +129,23 @@ impl Sim {
         let number = self.players[agent].intents.len();
         let others: Vec<String> = self.players.iter().map(|player| player.name.clone()).collect();
         let agents = match self.dice.from(0, 9) {
-            0 => vec![self.dice.pick(&others).clone()],
-            1 => vec![self.dice.pick(&others).clone(), self.dice.pick(&others).clone(), "nobody".to_owned()],
+            0 => vec![self.dice.pick(&others)],
+            1 => vec![self.dice.pick(&others), self.dice.pick(&others), "nobody".to_owned()],
             _ => Vec::new(),
         };
         let notify = self.dice.percent(12);
         let intent = Intent {
             request_id: self.dice.percent(70).then(|| format!("intent-{number}")),
-            capability: *self
-                .dice
-                .pick(&["x.one", "x.one", "x.two", "x.three", "x.secret", "also.one", "third", "X.One"]),
-            body: usize::try_from(*self.dice.pick(&[0, 10, 400, 1500])).unwrap(),
+            capability: self.dice.pick(&ASKED),
+            body: usize::try_from(self.dice.pick(&[0, 10, 400, 1500])).unwrap(),
             stream: self.dice.percent(40),
             credit: self.dice.from(0, 6),
             all: self.dice.percent(if notify { 50 } else { 10 }),
             agents,
             notify,
-            budget_ms: *self.dice.pick(&[0, 700, 3000, 5000, BUDGET_MAX_MS]),
-            timeout_ms: *self.dice.pick(&[0, 300, 1500, 4000]),
-            keep_ms: *self.dice.pick(&[0, 1000, 20_000]),
+            budget_ms: self.dice.pick(&[0, 700, 3000, 5000, BUDGET_MAX_MS]),
+            timeout_ms: self.dice.pick(&[0, 300, 1500, 4000]),
+            keep_ms: self.dice.pick(&[0, 1000, 20_000]),
             times_asked: 0,
             cancelled: false,
             window: None,
@@ -158,7 +159,7 @@ impl Sim {
         if !self.later_when_heard(id, Event::Ask(id)) {
             return;
         }
-        let pause_ms = *self.dice.pick(&[100, 700]);
+        let pause_ms = self.dice.pick(&[100, 700]);
         self.later(0, pause_ms, Event::Ask(id));
         if self.dice.percent(4) {
             return self.ask_hub(id);
@@ -218,8 +219,8 @@ impl Sim {
 
     fn call_message(&mut self, id: u64, intent: &Intent) -> Bytes {
         let body = vec![b'x'; intent.body];
-        let policy = *self.dice.pick(&[Policy::LeastLoaded, Policy::RoundRobin, Policy::Random]);
-        let priority = *self.dice.pick(&[Priority::Low, Priority::Normal, Priority::High]);
+        let policy = self.dice.pick(&[Policy::LeastLoaded, Policy::RoundRobin, Policy::Random]);
+        let priority = self.dice.pick(&[Priority::Low, Priority::Normal, Priority::High]);
         let asking = Call {
             request_id: intent.request_id.as_deref(),
             keep_ms: Some(intent.keep_ms),
@@ -245,7 +246,7 @@ impl Sim {
         let name = match watch {
             true => "hub.events.watch",
             false => {
-                *self.dice.pick(&["hub.stats", "hub.agents.list", "hub.calls.list", "hub.capabilities.list"])
+                self.dice.pick(&["hub.stats", "hub.agents.list", "hub.calls.list", "hub.capabilities.list"])
             }
         };
         let due = (!watch).then_some(self.now);
@@ -300,7 +301,7 @@ impl Sim {
                 given.pieces -= 1;
                 given.seq += 1;
                 given.credit = given.credit.saturating_sub(1);
-                let body = vec![b'c'; usize::try_from(*self.dice.pick(&[0, 50, 900])).unwrap()];
+                let body = vec![b'c'; usize::try_from(self.dice.pick(&[0, 50, 900])).unwrap()];
                 self.send(id, &format!("CHUNK {call} #{}", said.seq), encode(&said, Some(&body)));
             }
             _ => return self.answer(id, call, &given),
@@ -311,7 +312,7 @@ impl Sim {
             given.cancelled |= own.cancelled;
             *own = given;
         }
-        let most = *self.dice.pick(&[10, 300, 1500]);
+        let most = self.dice.pick(&[10, 300, 1500]);
         self.later(0, most, Event::Work(id, call));
     }
 
@@ -406,7 +407,7 @@ impl Sim {
         if self.dice.percent(40) {
             self.players[agent].life += 1;
         }
-        let most = *self.dice.pick(&[100, 1000, 6000]);
+        let most = self.dice.pick(&[100, 1000, 6000]);
         let storm = if self.dice.percent(10) { 7 } else { 1 };
         for _ in 0..storm {
             self.later(0, most, Event::Connect(agent));

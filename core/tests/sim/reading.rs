@@ -1,6 +1,6 @@
 //! A peer reads what the hub sent it, and holds every envelope against what it knows.
 
-use agent_reach_core::{ConnectionId, Outgoing};
+use agent_reach_core::{ConnectionId, Input, Outgoing};
 use agent_reach_protocol::{CallMode, CallResult, Dispatch, ToAgent, decode_to_agent};
 use bytes::Bytes;
 
@@ -93,6 +93,11 @@ impl Sim {
 
     fn hear_message(&mut self, id: ConnectionId, message: &Bytes) {
         let (envelope, body) = decode_to_agent(message).expect("readable");
+        if body.is_some() && self.dice.percent(1) && self.undeliverable(id, &envelope) {
+            let text = format!("{} could not be told", self.name_of(id));
+            let (message, reason) = (message.clone(), "no such text".to_owned());
+            return self.input(text, Input::Undeliverable { connection: id, message, reason });
+        }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         match envelope {
             ToAgent::Welcome(_) => {
@@ -134,6 +139,29 @@ impl Sim {
         }
     }
 
+    /// Whether an envelope can be lost at the edge where it becomes JSON: only bodies of other agents can.
+    fn undeliverable(&mut self, id: ConnectionId, envelope: &ToAgent<'_>) -> bool {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.left) else { return false };
+        match envelope {
+            ToAgent::Call(call) => {
+                conn.last_given = conn.last_given.max(call.id);
+                true
+            }
+            ToAgent::Result(result) => !result.duplicate && result.target != Some("hub"),
+            ToAgent::Chunk(chunk) => {
+                let asked = conn.asked.get_mut(&chunk.id).filter(|asked| asked.intent.is_some());
+                // The pieces behind it have left already.
+                asked.map(|asked| asked.shared = true).is_some()
+            }
+            ToAgent::Welcome(_)
+            | ToAgent::Goodbye(_)
+            | ToAgent::Error(_)
+            | ToAgent::Accept(_)
+            | ToAgent::Credit(_)
+            | ToAgent::Cancel(_) => false,
+        }
+    }
+
     fn given(&mut self, id: ConnectionId, call: &Dispatch<'_>, _body: usize) {
         let given = Given {
             caller: call.caller.to_owned(),
@@ -155,7 +183,7 @@ impl Sim {
         conn.last_given = call.id;
         conn.given.insert(call.id, given);
         invariants::slots_never_exceed_max_concurrency(target, conn);
-        let most = *self.dice.pick(&[5, 200, 700]);
+        let most = self.dice.pick(&[5, 200, 700]);
         self.later(0, most, Event::Work(id, call.id));
     }
 
