@@ -1,0 +1,129 @@
+//! The hub under load: the real binary, `serve`, with a configuration and certificates of its own.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::client::Endpoint;
+use crate::dialect::Dialect;
+
+/// Everybody may do everything under the name in the certificate.
+const POLICY: &str = "version = 1\n[[rules]]\nidentity = \"*\"\nprovide = [\"*\"]\ncall = [\"*\"]\n";
+
+/// A directory with a certificate authority and the server's certificate, for a hub or the relay.
+#[derive(Debug)]
+pub(crate) struct Certs {
+    dir: TempDir,
+}
+
+impl Certs {
+    /// Made by `agent-reach certs init`.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub(crate) fn new(binary: &Path) -> Result<Self> {
+        let dir = TempDir::with_prefix("agent-reach-loadtest-")?;
+        let mut command = Command::new(binary);
+        command.args(["certs", "init", "--dir"]).arg(dir.path());
+        let output = command.output().with_context(|| binary.display().to_string())?;
+        if !output.status.success() {
+            bail!("certs init: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(Self { dir })
+    }
+
+    /// Where they are.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// A running hub. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    child: Child,
+    certs: Certs,
+    address: SocketAddr,
+    /// Descriptors with no connection open.
+    descriptors: usize,
+}
+
+impl Hub {
+    /// Starts a hub on a free port and waits until it serves. `log` is its `tracing.log`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn start(binary: &Path, log: &str) -> Result<Self> {
+        let certs = Certs::new(binary)?;
+        let config = configure(certs.path(), log)?;
+        let log = certs.path().join("hub.log");
+        let mut child = Command::new(binary)
+            .args(["serve", "--config"])
+            .arg(&config)
+            .current_dir(certs.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log)?)
+            .spawn()
+            .with_context(|| binary.display().to_string())?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let Some(address) = ready(&line) else {
+            let _gone_already = child.kill();
+            let _reaped = child.wait();
+            bail!("the hub does not serve: {}", fs::read_to_string(&log)?);
+        };
+        let descriptors = crate::process::descriptors(child.id())?;
+        Ok(Self { child, certs, address, descriptors })
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How to get in.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { address: self.address, certs: self.certs.path().to_owned(), dialect: Dialect::Hub }
+    }
+
+    /// How many connections it has open.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(crate) fn connections(&self) -> Result<usize> {
+        Ok(crate::process::descriptors(self.pid())?.saturating_sub(self.descriptors))
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        let _gone_already = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+fn configure(dir: &Path, log: &str) -> Result<PathBuf> {
+    let config = format!(
+        "version = 1\n[agents]\nlisten = \"127.0.0.1:0\"\ncert = \"hub.pem\"\nkey = \"hub-key.pem\"\n\
+         client_ca = \"ca.pem\"\ncrl = \"crl.pem\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n\
+         [policy]\nfile = \"policy.toml\"\n[tracing]\nlog = {log:?}\n"
+    );
+    fs::write(dir.join("policy.toml"), POLICY)?;
+    let path = dir.join("agent-reach.toml");
+    fs::write(&path, config)?;
+    Ok(path)
+}
+
+/// The address for agents in the ready line.
+fn ready(line: &str) -> Option<SocketAddr> {
+    let ready: serde_json::Value = serde_json::from_str(line).ok()?;
+    ready.get("agents")?.as_str()?.strip_prefix("wss://")?.parse().ok()
+}

@@ -1,0 +1,100 @@
+//! What worker processes do: agents, callers, and the relay that is the floor of a comparison.
+//!
+//! A worker is this program once more, with its job as an argument. It reads orders from stdin, a line of
+//! JSON each, answers each with a line on stdout, and ends (its connections with it) when stdin is closed.
+
+mod agents;
+mod callers;
+mod relay;
+
+use std::io::{BufRead, Write};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+pub(crate) use agents::AgentsJob;
+pub(crate) use callers::{CallersJob, Plan};
+pub(crate) use relay::RelayJob;
+
+/// The job of a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Job {
+    /// Connects agents, keeps them alive and answers their calls.
+    Agents(AgentsJob),
+    /// Connects callers and keeps calls in flight.
+    Callers(CallersJob),
+    /// Serves as the bare relay.
+    Relay(RelayJob),
+}
+
+/// What a worker is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Begin to connect. Answered when all are.
+    Connect,
+    /// Begin to call.
+    Start,
+    /// Tell what was done since the last time, and count from nothing again.
+    Count,
+}
+
+/// What a worker answers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    /// Connections that are open.
+    pub(crate) connected: u64,
+    /// Connections that could not be opened, or broke; calls that failed.
+    pub(crate) failed: u64,
+    /// The first failure, in words.
+    pub(crate) failure: Option<String>,
+    /// Keepalive frames that were sent.
+    pub(crate) keepalives: u64,
+    /// Calls that completed.
+    pub(crate) calls: u64,
+    /// Of those: median, 99th and 99.9th percentile of the time to the result, in microseconds.
+    pub(crate) latency_us: [u64; 3],
+    /// Where the relay listens.
+    pub(crate) address: Option<std::net::SocketAddr>,
+}
+
+impl Tally {
+    fn fail(&mut self, error: &anyhow::Error) {
+        self.failed += 1;
+        self.failure.get_or_insert_with(|| format!("{error:#}"));
+    }
+}
+
+/// Runs a job until stdin is closed.
+///
+/// # Errors
+/// When it cannot begin.
+pub(crate) fn run(job: &str) -> Result<()> {
+    let job: Job = serde_json::from_str(job).context("the job")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (orders, inbox) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let Ok(order) = serde_json::from_str::<Order>(&line) else { break };
+            if orders.blocking_send(order).is_err() {
+                break;
+            }
+        }
+    });
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        match job {
+            Job::Agents(job) => agents::run(job, inbox).await,
+            Job::Callers(job) => callers::run(job, inbox).await,
+            Job::Relay(job) => relay::run(job, inbox).await,
+        }
+    })
+}
+
+fn answer(tally: &Tally) -> Result<()> {
+    let mut line = serde_json::to_vec(tally)?;
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(&line)?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,59 @@
+//! Load on a real Agent-Reach hub, and what it costs the hub.
+//!
+//! The program starts the release hub itself, drives it from worker processes (this program once more), and
+//! reads from `/proc` what the hub used: processor time for each call, connect and keepalive, and memory for
+//! each connection. Those repeat on a shared machine far better than calls a second do.
+
+mod client;
+mod dialect;
+mod frame;
+mod hub;
+mod jobs;
+mod machine;
+mod process;
+mod report;
+mod scenarios;
+mod worker;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use scenarios::{call, idle, relay, storm};
+
+/// Puts load on a hub and measures what it costs
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Scenario,
+}
+
+#[derive(Debug, Subcommand)]
+enum Scenario {
+    /// Memory for each idle connection, CPU for each keepalive
+    Idle(idle::IdleArgs),
+    /// CPU for each call, and its latency, beside those of a bare relay
+    Call(call::CallArgs),
+    /// CPU for each connect
+    Storm(storm::StormArgs),
+    /// The floor alone: a bare relay under the load of `call`
+    Relay(relay::RelayArgs),
+    /// What this program starts as its own helpers
+    #[command(hide = true)]
+    Worker {
+        /// The job, as JSON
+        job: String,
+    },
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    worker::raise_descriptors()?;
+    match &cli.command {
+        Scenario::Idle(args) => idle::run(args),
+        Scenario::Call(args) => call::run(args),
+        Scenario::Storm(args) => storm::run(args),
+        Scenario::Relay(args) => relay::run(args),
+        Scenario::Worker { job } => jobs::run(job),
+    }
+}
