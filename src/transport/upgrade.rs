@@ -107,7 +107,10 @@ fn parse(head: &[u8]) -> Result<Option<(Request<()>, usize)>, Refusal> {
     for header in parsed.headers.iter() {
         builder = builder.header(header.name, header.value);
     }
-    builder.body(()).map(|request| Some((request, length))).map_err(|error| bad(format!("no HTTP request: {error}\n")))
+    builder
+        .body(())
+        .map(|request| Some((request, length)))
+        .map_err(|error| bad(format!("no HTTP request: {error}\n")))
 }
 
 fn choose(request: &Request<()>) -> Result<(Response<()>, Encoding), Refusal> {
