@@ -191,8 +191,12 @@ const SECTIONS: [&str; 13] = [
     "tracing",
 ];
 
-const WITHOUT_EFFECT: [&str; 17] = [
+const WITHOUT_EFFECT: [&str; 21] = [
     "http.tokens",
+    "limits.queue_len",
+    "calls.retries",
+    "calls.retry_base_ms",
+    "calls.retry_jitter_ms",
     "breaker.window_ms",
     "breaker.min_success",
     "breaker.min_calls",
