@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use agent_reach_protocol::limits::{CAPABILITIES_MAX, MAX_CONCURRENCY_DEFAULT, MESSAGE_BYTES_DEFAULT};
 use agent_reach_protocol::names;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use crate::client::{Agent, Shared, State};
 use crate::control::Control;
-use crate::driver::{Driver, Route};
+use crate::driver::{Driver, Provided, Route};
 use crate::errors::{CloseReason, ConnectError, HandlerError};
 use crate::payload::{FromPayload, IntoPayload};
 use crate::provide::{Capability, Context, Handler, handler};
-use crate::session::{Registration, Rng, Session};
+use crate::runtime;
+use crate::session::{Backoff, Registration, Rng, Session};
 use crate::tls::Tls;
 use crate::transport::{Address, Dial, NetworkDial};
 
@@ -35,6 +37,8 @@ pub struct AgentBuilder {
     connect_timeout: Duration,
     drain: Duration,
     grace: Duration,
+    backoff: Backoff,
+    connection_runtime: Option<Handle>,
     problem: Option<ConnectError>,
 }
 
@@ -56,6 +60,8 @@ impl AgentBuilder {
             connect_timeout: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             grace: Duration::from_secs(5),
+            backoff: Backoff::default(),
+            connection_runtime: None,
             problem: None,
         }
     }
@@ -135,6 +141,22 @@ impl AgentBuilder {
         self
     }
 
+    /// How long to wait before dialling again: anything up to `first`, then up to twice that, and so on until
+    /// `most`. Default 1 s and 60 s. The window that a hub gives with GOODBYE goes before.
+    pub const fn reconnect_waits(mut self, first: Duration, most: Duration) -> Self {
+        self.backoff = Backoff::new(first, most);
+        self
+    }
+
+    /// The runtime that carries the connection. Default: a thread that all agents of the process share and
+    /// nothing else runs on, so that a handler which blocks its own runtime costs no heartbeat. Give a
+    /// runtime here only if that thread is too little for very many agents, and never one that runs code
+    /// which may block.
+    pub fn connection_runtime(mut self, runtime: Handle) -> Self {
+        self.connection_runtime = Some(runtime);
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn dial(mut self, dial: Arc<dyn Dial>) -> Self {
         self.dial = Some(dial);
@@ -165,15 +187,15 @@ impl AgentBuilder {
     }
 
     /// Connects and registers; resolves when the hub has welcomed the agent. From then on the connection
-    /// mends itself.
+    /// mends itself. Handlers run on the tokio runtime that this is awaited on.
     ///
     /// # Errors
-    /// At once for a mistake in the configuration and for what trying again cannot mend (GOODBYE of a final
+    /// At once for a mistake in the configuration, outside of a tokio runtime, and for what trying again cannot mend (GOODBYE of a final
     /// kind, HTTP 4xx but 408, 425 and 429); otherwise after the connect timeout.
     pub async fn connect(mut self) -> Result<Agent, ConnectError> {
         let address = self.check()?;
         let timeout = self.connect_timeout;
-        let agent = self.spawn(address);
+        let agent = self.spawn(address)?;
         let welcomed = tokio::time::timeout(timeout, agent.1.wait_for_session()).await;
         match welcomed {
             Ok(Ok(())) => Ok(agent.0),
@@ -182,7 +204,14 @@ impl AgentBuilder {
         }
     }
 
-    fn spawn(mut self, address: Address) -> (Agent, Watch) {
+    fn spawn(mut self, address: Address) -> Result<(Agent, Watch), ConnectError> {
+        let program = Handle::try_current().map_err(|e| {
+            ConnectError::Config(format!("connect() must be awaited on a tokio runtime: {e}"))
+        })?;
+        let runtime = match self.connection_runtime.take() {
+            Some(runtime) => runtime,
+            None => runtime::shared().map_err(|e| ConnectError::Io(e.to_string()))?,
+        };
         let random = RandomState::new();
         let mut rng = Rng::new(random.hash_one(&self.registration.agent_id));
         self.registration.instance = format!("{:016x}{:016x}", rng.next(), random.hash_one(rng.next()));
@@ -202,13 +231,16 @@ impl AgentBuilder {
             keys: AtomicU64::new(0),
             handles: AtomicUsize::new(0),
         });
-        let session = Session::new(self.registration, self.grace, rng.next());
+        let session = Session::new(self.registration, self.grace, self.backoff, rng.next());
         let route = Route { dial, address, token: self.token };
         let agent = Agent::new(Arc::clone(&shared));
-        let driver = Driver::new(session, shared, route, received, self.handlers, state);
-        // Not detached: it ends when the last handle is dropped, and tells every waiter that it did.
-        drop(tokio::spawn(driver.run()));
-        (agent, Watch(watched))
+        let provided = Provided { handlers: self.handlers, program };
+        // Not detached: it ends when the last handle is dropped or the program's runtime stops, and tells
+        // every waiter that it did. Made there and not here: its timer belongs to that runtime.
+        drop(runtime.spawn(async move {
+            Driver::new(session, shared, route, received, provided, state).run().await;
+        }));
+        Ok((agent, Watch(watched)))
     }
 }
 

@@ -4,15 +4,17 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use agent_reach_protocol::limits::{CREDIT_DEFAULT, ID_BYTES_MAX};
+use agent_reach_protocol::limits::{CREDIT_DEFAULT, ID_BYTES_MAX, PRIVATE_BYTES_MAX, PRIVATE_KEYS_MAX};
 use agent_reach_protocol::{CallMode, ErrorCode, Policy, Priority, Select};
 use futures_util::future::BoxFuture;
 
 use crate::client::Agent;
 use crate::errors::CallError;
+use crate::fan_out::{FanOut, FanOutChunks, FanOutStream};
 use crate::payload::{FromPayload, IntoPayload, Payload, PayloadError};
-use crate::pending::{FanOut, FanOutStream, PendingCall, ResultStream, Task};
+use crate::pending::{PendingCall, ResultStream};
 use crate::session::{CallSpec, Reply};
+use crate::task::Task;
 
 /// One call before it is made. What is not set has the hub's default, given with each method.
 ///
@@ -158,6 +160,16 @@ impl<T: FromPayload> CallBuilder<T> {
         self
     }
 
+    /// A private key, which begins with `x-` and which the hub carries through to the handler. At most 32 of them
+    /// and 16 KiB together.
+    pub fn private(mut self, key: impl Into<String>, value: impl IntoPayload) -> Self {
+        match value.into_payload() {
+            Ok(value) => self.spec.private.push((key.into(), value.body)),
+            Err(problem) => self.problem = Some(problem),
+        }
+        self
+    }
+
     /// JSON Schema that the candidate's output must satisfy. Left out when it cannot be written.
     pub fn expected_output(mut self, schema: impl IntoPayload) -> Self {
         self.spec.expected_output = schema.into_payload().ok().map(|p| p.body);
@@ -263,6 +275,15 @@ impl<T: FromPayload> CallBuilder<T> {
             let text = format!("request_id must have 1 to {ID_BYTES_MAX} bytes");
             return Err(CallError::local(ErrorCode::InvalidRequest, text));
         }
+        let private = &self.spec.private;
+        let bytes: usize = private.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let named = private.iter().all(|(key, _)| key.starts_with("x-"));
+        if !named || private.len() > PRIVATE_KEYS_MAX || bytes > PRIVATE_BYTES_MAX {
+            let text = format!(
+                "private keys begin with x-; at most {PRIVATE_KEYS_MAX} and {PRIVATE_BYTES_MAX} bytes together"
+            );
+            return Err(CallError::local(ErrorCode::InvalidRequest, text));
+        }
         Ok((self.agent, self.spec))
     }
 }
@@ -288,6 +309,17 @@ impl<T: FromPayload> FanOutBuilder<T> {
     pub async fn stream(self) -> Result<FanOutStream<T>, CallError> {
         let (agent, spec) = self.0.checked()?;
         agent.open(spec).await.map(FanOutStream::new)
+    }
+
+    /// Takes each answer in pieces of type `C` as they come, and its end of type `T`. Each target is never more
+    /// than a window (16 pieces) ahead of what was taken of its own.
+    ///
+    /// # Errors
+    /// When the call cannot be made at all.
+    pub async fn chunks<C: FromPayload>(mut self) -> Result<FanOutChunks<C, T>, CallError> {
+        let window = *self.0.spec.window.get_or_insert(CREDIT_DEFAULT);
+        let (agent, spec) = self.0.checked()?;
+        agent.open(spec).await.map(|inbox| FanOutChunks::new(inbox, window))
     }
 }
 

@@ -127,7 +127,7 @@ impl Agent {
         self.command(Command::SetStatus(status)).await.map_err(|_| ConnectError::Closed)
     }
 
-    /// Whether a session is open at this moment.
+    /// Whether a session is open for new calls at this moment. If not, they wait for the next one.
     pub fn is_connected(&self) -> bool {
         matches!(*self.shared.state.borrow(), State::Ready)
     }

@@ -12,7 +12,7 @@ use crate::session::CallKey;
 pub(crate) enum Item {
     Cancel(CallKey),
     Forget(CallKey),
-    Consumed(CallKey, u64),
+    Consumed(CallKey, u64, Option<String>),
     Received(String),
     /// The last handle of the agent is gone.
     Unheld,

@@ -113,9 +113,9 @@ impl Receiver {
         lock(&self.shared).keeps_running = true;
     }
 
-    /// The caller took so many chunks.
-    pub(crate) fn grant(&self, n: u64) {
-        self.control.push(Item::Consumed(self.key, n));
+    /// The caller took so many chunks; in a fan-out of this target.
+    pub(crate) fn grant(&self, n: u64, target: Option<String>) {
+        self.control.push(Item::Consumed(self.key, n, target));
     }
 
     /// A task's result is in the caller's hands.

@@ -265,6 +265,13 @@ impl Context {
         self.inner.call.tracestate.as_deref()
     }
 
+    /// A private key of the caller, which begins with `x-`: `None` when the call has none of this name or it is
+    /// not of this type.
+    pub fn private<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let (_, value) = self.inner.call.private.iter().find(|(own, _)| own == key)?;
+        Payload::new(value.clone()).decode().ok()
+    }
+
     /// Of a task.
     pub fn task_id(&self) -> Option<&str> {
         self.inner.call.task_id.as_deref()

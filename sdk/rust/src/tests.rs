@@ -165,7 +165,10 @@ fn msgpack(value: impl serde::Serialize) -> Vec<u8> {
 
 fn builder() -> (AgentBuilder, Connections) {
     let (sender, connections) = mpsc::channel(1);
-    (Agent::builder("ws://hub", "a").dial(Arc::new(InMemory(sender))), connections)
+    // One runtime for all: paused time would run ahead of a thread that it does not know.
+    let runtime = tokio::runtime::Handle::current();
+    let builder = Agent::builder("ws://hub", "a").connection_runtime(runtime);
+    (builder.dial(Arc::new(InMemory(sender))), connections)
 }
 
 async fn connected(builder: AgentBuilder, connections: &mut Connections) -> (Agent, Hub) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Ceiling of the first wait.
 const FIRST: Duration = Duration::from_secs(1);
 /// Ceiling of every later wait.
-const LAST: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_secs(60);
 
 /// Random numbers from a seed (splitmix64). Spreads reconnects and makes ids; guards no secret.
 #[derive(Clone, Debug)]
@@ -33,15 +33,27 @@ impl Rng {
 }
 
 /// Counts the failures in a row; the ceiling doubles with each.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Backoff {
+    first: Duration,
+    most: Duration,
     failures: u32,
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(FIRST, MOST)
+    }
+}
+
 impl Backoff {
+    pub(crate) const fn new(first: Duration, most: Duration) -> Self {
+        Self { first, most, failures: 0 }
+    }
+
     /// Ceiling of the next wait.
     pub(crate) fn window(&self) -> Duration {
-        FIRST.saturating_mul(1 << self.failures.min(6)).min(LAST)
+        self.first.saturating_mul(1 << self.failures.min(20)).min(self.most)
     }
 
     /// The next wait: jittered from the first on, so that a fleet never comes back in one second.

@@ -97,14 +97,14 @@ pub(crate) enum Liveness {
 }
 
 impl Link {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(backoff: Backoff) -> Self {
         Self {
             phase: Phase::Waiting(Now::default()),
             terms: Terms::default(),
             heard: Now::default(),
             wrote: Now::default(),
             pinged: false,
-            backoff: Backoff::default(),
+            backoff,
             not_before: None,
             unknown_goodbye: None,
         }

@@ -24,7 +24,7 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use asked::Asked;
-pub(crate) use backoff::Rng;
+pub(crate) use backoff::{Backoff, Rng};
 use link::{Link, Liveness, Phase, Terms};
 use outbound::Outbound;
 use registration::Change;
@@ -85,11 +85,11 @@ macro_rules! context {
 impl Session {
     /// A session that waits for [`Input::Start`]. `grace` is how long a cancelled handler may take to end
     /// by itself.
-    pub(crate) fn new(registration: Registration, grace: Duration, seed: u64) -> Self {
+    pub(crate) fn new(registration: Registration, grace: Duration, backoff: Backoff, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let max = usize::try_from(registration.max_concurrency).unwrap_or(usize::MAX);
         Self {
-            link: Link::new(),
+            link: Link::new(backoff),
             outbound: Outbound::default(),
             asked: Asked::new(&mut rng),
             running: Running::new(max, grace),
@@ -180,7 +180,7 @@ impl Session {
             Work::Open(key, spec) => self.asked.open(cx, key, spec),
             Work::Cancel(key) => self.asked.cancel(cx, key),
             Work::Forget(key) => self.asked.forget(cx, key),
-            Work::Consumed(key, n) => self.asked.consumed(cx, key, n),
+            Work::Consumed(key, n, target) => self.asked.consumed(cx, key, n, target.as_deref()),
             Work::Received(task_id) => Asked::received(cx, &task_id),
             Work::Emit(run, payload) => self.running.on_emit(cx, run, payload),
             Work::WouldTimeout(run, wait) => self.running.on_would_timeout(cx, run, wait),
@@ -371,6 +371,7 @@ impl Session {
             Some(code) if code.reconnects() => {
                 let within = goodbye.reconnect_after_ms.map(|ms| Duration::from_millis(ms).min(AWAY_MAX));
                 self.link.leave(now, within, &mut self.rng);
+                effects.push(Effect::Leaving);
             }
             Some(_) => {
                 effects.push(Effect::Abort);
@@ -379,6 +380,7 @@ impl Session {
             }
             None => {
                 self.link.leave(now, None, &mut self.rng);
+                effects.push(Effect::Leaving);
                 self.link.unknown_goodbye = Some((goodbye.code.to_owned(), reason.to_owned()));
             }
         }

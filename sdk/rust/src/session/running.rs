@@ -643,6 +643,12 @@ fn invocation(run: RunKey, header: &Dispatch<'_>, body: Option<Bytes>) -> Invoca
         traceparent: text(header.traceparent),
         tracestate: text(header.tracestate),
         task_id: text(header.task_id),
+        private: header
+            .private
+            .0
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), Bytes::copy_from_slice(v.0)))
+            .collect(),
         payload: Payload { body: body.unwrap_or_default(), content_type: text(header.content_type) },
     }
 }

@@ -3,6 +3,7 @@
 mod asking;
 mod connection;
 mod providing;
+mod returning;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl World {
             capabilities: [("x".to_owned(), Capability::new("x"))].into(),
             ..Registration::default()
         };
-        let session = Session::new(registration, seconds(5), seed);
+        let session = Session::new(registration, seconds(5), Backoff::default(), seed);
         Self { session, now: Now::default(), max_message: 10_000, max_in_flight: 10 }
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct CallSpec {
     pub(crate) tracestate: Option<String>,
     pub(crate) callback_url: Option<String>,
     pub(crate) reply_to: Option<String>,
+    /// Keys that begin with `x-`, with their encoded values.
+    pub(crate) private: Vec<(String, Bytes)>,
     pub(crate) payload: Payload,
 }
 
@@ -181,6 +183,8 @@ pub(crate) struct Invocation {
     pub(crate) traceparent: Option<String>,
     pub(crate) tracestate: Option<String>,
     pub(crate) task_id: Option<String>,
+    /// Keys that begin with `x-`, with their encoded values.
+    pub(crate) private: Vec<(String, Bytes)>,
     pub(crate) payload: Payload,
 }
 
@@ -265,8 +269,8 @@ pub(crate) enum Work {
     Cancel(CallKey),
     /// A caller lets go of a task, which goes on.
     Forget(CallKey),
-    /// A caller took so many chunks.
-    Consumed(CallKey, u64),
+    /// A caller took so many chunks; in a fan-out of this target.
+    Consumed(CallKey, u64, Option<String>),
     /// A task's result is in the program's hands.
     Received(String),
     /// A handler sends a chunk.
@@ -297,6 +301,8 @@ pub(crate) enum Effect {
     Abort,
     /// Registered: HELLO was answered. With the largest message.
     Ready(usize),
+    /// The hub goes: what is open may end, new calls wait for the next session.
+    Leaving,
     /// Tell a caller.
     Tell(CallKey, CallEvent),
     /// A task's result that no handle here waits for.

@@ -152,12 +152,14 @@ fn waiting_calls_are_bounded() {
 }
 
 #[test]
-fn a_gap_in_a_stream_is_an_interruption_and_a_repetition_is_not() {
+fn a_gap_in_a_stream_is_an_interruption_and_a_repetition_gives_its_credit_back() {
     let mut world = World::ready();
     world.open(1, CallSpec { window: Some(16), ..spec() });
     world.sent();
     assert_eq!(world.hub(&chunk(1, 0), None).len(), 1);
     assert_eq!(world.hub(&chunk(1, 0), None), []);
+    let credit = world.one();
+    assert_eq!(read!(&credit, Credit).0.n, 1);
     assert_eq!(world.hub(&chunk(1, 1), None).len(), 1);
     let effects = world.hub(&chunk(1, 3), None);
     assert_eq!(failed(&effects).code, Code::Interrupted);
@@ -165,17 +167,20 @@ fn a_gap_in_a_stream_is_an_interruption_and_a_repetition_is_not() {
 }
 
 #[test]
-fn a_resumed_stream_counts_its_credit_from_the_first_chunk() {
+fn a_resumed_stream_asks_for_the_room_that_is_left_in_its_window() {
     let mut world = World::ready();
     world.open(1, CallSpec { window: Some(16), ..spec() });
     world.sent();
-    world.give(Work::Consumed(1, 8));
+    for seq in 0..10 {
+        world.hub(&chunk(1, seq), None);
+    }
+    world.give(Work::Consumed(1, 8, None));
     let credit = world.one();
     assert_eq!(read!(&credit, Credit).0.n, 8);
     world.lose();
     world.come_back();
     let call = world.one();
-    assert_eq!(read!(&call, Call).0.credit, Some(24));
+    assert_eq!(read!(&call, Call).0.credit, Some(14));
 }
 
 #[test]

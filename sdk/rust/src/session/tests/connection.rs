@@ -94,7 +94,7 @@ fn a_goodbye_that_lets_come_back_is_honoured_within_its_window() {
         let mut world = World::seeded(seed);
         world.give(Input::Start);
         world.greet();
-        assert_eq!(world.goodbye("draining", Some(20_000)), [Effect::Close(1000)]);
+        assert_eq!(world.goodbye("draining", Some(20_000)), [Effect::Leaving, Effect::Close(1000)]);
         world.lose();
         waits.push(world.session.next_timeout().unwrap().since(world.now));
     }
@@ -107,7 +107,7 @@ fn open_calls_may_end_on_a_connection_that_the_hub_leaves_and_new_ones_wait() {
     let mut world = World::ready();
     world.open(1, spec());
     world.sent();
-    assert_eq!(world.goodbye("draining", Some(0)), []);
+    assert_eq!(world.goodbye("draining", Some(0)), [Effect::Leaving]);
     world.open(2, spec());
     assert_eq!(world.sent(), []);
     let effects = world.hub(&result(1), None);

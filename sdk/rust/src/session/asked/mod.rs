@@ -1,112 +1,32 @@
 //! The caller's side: calls that this agent asked for, from the first CALL to their one end.
 
+mod open;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach_protocol::{
-    Accept, Call, CallResult, Cancel, Chunk, Credit, ErrorCode, Private, Receipt, encode,
-};
+use agent_reach_protocol::{Accept, CallResult, Cancel, Chunk, Credit, ErrorCode, Receipt, encode};
 use bytes::Bytes;
+
+use open::{Arrival, Open};
 
 use super::answers::{acceptance, failure, reply};
 use super::time::{Now, millis};
-use super::types::{CallEvent, CallKey, CallSpec, Effect, borrowed, raw, status_ok};
+use super::types::{CallEvent, CallKey, CallSpec, Effect, status_ok};
 use super::{Context, Rng};
 use crate::errors::{Accepted, CallError, Code};
 use crate::payload::Payload;
 
 /// Most calls that wait for a connection, or for a place under the hub's `max_in_flight`.
 const WAITING_MAX: usize = 1024;
-/// A call without a budget of its own waits so long for a connection.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A task may wait longer, as it may in the hub.
-const TASK_PATIENCE: Duration = Duration::from_secs(86_400);
 /// The hub owns the budget. When it stays silent so long past it, the call ends here.
 const GRACE: Duration = Duration::from_secs(5);
-/// Outcomes of ids that the SDK made need to outlive a reconnect only.
-const KEEP_MADE: Duration = Duration::from_secs(600);
-
-#[derive(Debug)]
-struct Open {
-    spec: Arc<CallSpec>,
-    request_id: String,
-    /// On the present connection.
-    id: Option<u64>,
-    /// It left at least once.
-    sent: bool,
-    accepted: bool,
-    /// When it ends here, if it is not on the wire.
-    deadline: Now,
-    next_seq: u64,
-    /// Chunks allowed since seq 0.
-    granted: u64,
-    task_id: Option<String>,
-    call_id: Option<String>,
-    target: Option<String>,
-}
-
-impl Open {
-    fn error(&self, code: Code, message: &str) -> CallError {
-        let mut error = CallError::new(code, message);
-        error.request_id.clone_from(&self.request_id);
-        error.call_id.clone_from(&self.call_id);
-        error.target.clone_from(&self.target);
-        error.accepted = match (self.accepted, self.sent) {
-            (true, _) => Accepted::Yes,
-            (false, true) => Accepted::Unknown,
-            (false, false) => Accepted::No,
-        };
-        error
-    }
-
-    fn patience(&self) -> Duration {
-        if self.spec.is_task() { TASK_PATIENCE } else { PATIENCE }
-    }
-
-    fn header(&self, id: u64, budget: Option<u64>) -> Call<'_> {
-        let spec = &*self.spec;
-        let ms = |d: Option<Duration>| d.map(millis);
-        let made = spec.request_id.is_none() && spec.keep.is_none();
-        Call {
-            id,
-            request_id: Some(&self.request_id),
-            keep_ms: if made { Some(millis(KEEP_MADE)) } else { ms(spec.keep) },
-            capability: &spec.capability,
-            version: spec.version.as_deref(),
-            agents: (!spec.agents.is_empty()).then(|| spec.agents.iter().map(String::as_str).collect()),
-            select: spec.select,
-            policy: spec.policy,
-            labels: borrowed(&spec.labels),
-            require: borrowed(&spec.require),
-            mode: spec.mode,
-            stream: spec.window.is_some(),
-            credit: spec.window.map(|_| self.granted),
-            accept_timeout_ms: ms(spec.accept_timeout),
-            timeout_ms: ms(spec.timeout),
-            budget_ms: budget,
-            preferred_timeout_ms: ms(spec.preferred_timeout),
-            priority: spec.priority,
-            retries: spec.retries,
-            allow_fallback: spec.allow_fallback,
-            allow_cached_ms: ms(spec.allow_cached),
-            queue: spec.queue,
-            wait_ms: ms(spec.wait),
-            affinity_key: spec.affinity_key.as_deref(),
-            expected_output: raw(spec.expected_output.as_ref()),
-            traceparent: spec.traceparent.as_deref(),
-            tracestate: spec.tracestate.as_deref(),
-            callback_url: spec.callback_url.as_deref(),
-            reply_to: spec.reply_to.as_deref(),
-            content_type: spec.payload.content_type.as_deref(),
-            private: Private::default(),
-        }
-    }
-
-    fn encode(&self, id: u64, budget: Option<u64>) -> Bytes {
-        encode(&self.header(id, budget), Some(&self.spec.payload.body))
-    }
-}
+/// After a reconnect providers may still be on their way back, to a hub that was just started above all. For so
+/// long a call that was open before is asked again when nobody is there.
+const RETURN: Duration = Duration::from_secs(10);
+/// First wait before such a call is asked again; doubled each time, to one second.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// All open calls of this agent.
 #[derive(Debug)]
@@ -117,6 +37,10 @@ pub(crate) struct Asked {
     by_task: HashMap<String, CallKey>,
     waiting: VecDeque<CallKey>,
     deadlines: BTreeSet<(Now, CallKey)>,
+    /// Calls that are asked again then.
+    again: BTreeSet<(Now, CallKey)>,
+    /// The present connection's calls that were open before are asked again until then.
+    return_until: Now,
     next_id: u64,
     /// Makes ids of this life unlike those of every other.
     prefix: u64,
@@ -131,6 +55,8 @@ impl Asked {
             by_task: HashMap::new(),
             waiting: VecDeque::new(),
             deadlines: BTreeSet::new(),
+            again: BTreeSet::new(),
+            return_until: Now::default(),
             next_id: 0,
             prefix: rng.next(),
             made: 0,
@@ -142,27 +68,13 @@ impl Asked {
             self.made += 1;
             format!("{:016x}-{:x}", self.prefix, self.made)
         });
-        let granted = spec.window.unwrap_or(0);
-        let mut open = Open {
-            request_id,
-            id: None,
-            sent: false,
-            accepted: false,
-            deadline: cx.now,
-            next_seq: 0,
-            granted,
-            task_id: None,
-            call_id: None,
-            target: None,
-            spec,
-        };
+        let open = Open::new(cx.now, spec, request_id);
         if self.waiting.len() >= WAITING_MAX {
             let message = format!("{WAITING_MAX} calls wait for the connection already");
             let error = open.error(Code::Known(ErrorCode::Overloaded), &message);
             cx.effects.push(Effect::Tell(key, CallEvent::Ended(Err(error))));
             return;
         }
-        open.deadline = cx.now.after(open.spec.budget.unwrap_or_else(|| open.patience()));
         self.deadlines.insert((open.deadline, key));
         self.calls.insert(key, open);
         self.waiting.push_back(key);
@@ -171,13 +83,18 @@ impl Asked {
 
     /// A session is open: every call that is not on this connection goes out, the oldest first.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>) {
+        self.return_until = cx.now.after(RETURN);
+        self.again.clear();
         self.waiting = self
             .calls
-            .iter()
+            .iter_mut()
             // A stored task needs no second CALL: its result comes by itself, and a late second CALL could
             // begin a second task.
             .filter(|(_, open)| open.id.is_none() && open.task_id.is_none())
-            .map(|(key, _)| *key)
+            .map(|(key, open)| {
+                open.patient = true;
+                *key
+            })
             .collect();
         self.send_waiting(cx);
     }
@@ -185,12 +102,13 @@ impl Asked {
     /// The connection is gone. What was on it waits for the next one.
     pub(crate) fn lost(&mut self, now: Now) {
         self.by_id.clear();
+        self.again.clear();
         for (key, open) in &mut self.calls {
-            if open.id.take().is_some() && open.spec.budget.is_none() && open.task_id.is_none() {
-                self.deadlines.remove(&(open.deadline, *key));
-                open.deadline = now.after(open.patience());
-                self.deadlines.insert((open.deadline, *key));
+            if open.again_at.take().is_none() && open.id.take().is_none() {
+                continue;
             }
+            open.resent = true;
+            wait_anew(&mut self.deadlines, now, *key, open);
         }
     }
 
@@ -245,6 +163,8 @@ impl Asked {
         self.deadlines.remove(&(open.deadline.after(GRACE), key));
         if let Some(id) = open.id {
             self.by_id.remove(&id);
+        } else if let Some(at) = open.again_at {
+            self.again.remove(&(at, key));
         } else {
             self.waiting.retain(|waiting| *waiting != key);
         }
@@ -275,11 +195,13 @@ impl Asked {
         }
     }
 
-    pub(crate) fn consumed(&mut self, cx: &mut Context<'_>, key: CallKey, n: u64) {
+    pub(crate) fn consumed(&mut self, cx: &mut Context<'_>, key: CallKey, n: u64, target: Option<&str>) {
         let Some(open) = self.calls.get_mut(&key) else { return };
-        open.granted = open.granted.saturating_add(n);
+        if target.is_none() {
+            open.flow.grant(n);
+        }
         if let Some(id) = open.id {
-            cx.outbound.control(encode(&Credit { id, n, target: None }, None));
+            cx.outbound.control(encode(&Credit { id, n, target }, None));
         }
     }
 
@@ -312,18 +234,35 @@ impl Asked {
         let Some(key) = self.by_id.get(&header.id).copied() else { return };
         let Some(open) = self.calls.get_mut(&key) else { return };
         open.accepted = true;
-        if header.seq < open.next_seq {
-            return; // Sent again after a reconnect.
+        let target = header.target.filter(|_| open.spec.is_fan_out());
+        match open.flow.arrives(target, header.seq) {
+            Arrival::Due => {}
+            Arrival::Stale => {
+                // Sent again after a reconnect. Its credit goes back, or the rest would never come.
+                return cx.outbound.control(encode(&Credit { id: header.id, n: 1, target }, None));
+            }
+            Arrival::Gap(due) => {
+                let text = format!("chunk {} came where {due} was due", header.seq);
+                return match target {
+                    Some(target) => self.break_off_target(cx, key, target, &text),
+                    None => self.break_off(cx, key, Code::Interrupted, &text),
+                };
+            }
         }
-        if header.seq > open.next_seq {
-            let text = format!("chunk {} came where {} was due", header.seq, open.next_seq);
-            return self.break_off(cx, key, Code::Interrupted, &text);
-        }
-        open.next_seq += 1;
         let payload =
             Payload { body: body.unwrap_or_default(), content_type: header.content_type.map(str::to_owned) };
         let target = header.target.map(str::to_owned);
         cx.effects.push(Effect::Tell(key, CallEvent::Chunk { seq: header.seq, target, payload }));
+    }
+
+    /// Ends one target's part of a fan-out here; the others go on.
+    fn break_off_target(&mut self, cx: &mut Context<'_>, key: CallKey, target: &str, message: &str) {
+        let Some(open) = self.calls.get_mut(&key) else { return };
+        let mut error = open.error(Code::Interrupted, message);
+        error.target = Some(target.to_owned());
+        open.flow.end(target);
+        let part = CallEvent::Part { target: Some(target.to_owned()), result: Err(error) };
+        cx.effects.push(Effect::Tell(key, part));
     }
 
     /// Ends a call here, and at the hub.
@@ -352,17 +291,57 @@ impl Asked {
         let result = if status_ok(header.status) || header.summary.is_some() {
             Ok(reply(header, body, &open.request_id))
         } else {
-            Err(failure(header, &open.request_id, accepted))
+            let mut error = failure(header, &open.request_id, accepted);
+            if open.resent && error.accepted == Accepted::No {
+                // Nobody has it now; whoever had it before the reconnect may have run it.
+                error.accepted = Accepted::Unknown;
+            }
+            Err(error)
         };
         if header.more {
+            if header.target.is_some_and(|target| !open.flow.end(target)) {
+                return;
+            }
             let target = header.target.map(str::to_owned);
             cx.effects.push(Effect::Tell(key, CallEvent::Part { target, result }));
             return;
+        }
+        if let Err(error) = &result
+            && self.holds_on(cx, key, error)
+        {
+            return self.send_waiting(cx);
         }
         let summary = if fan_out { header.summary } else { None };
         self.remove(key);
         cx.effects.push(Effect::Tell(key, CallEvent::Ended(result.map(|reply| (reply, summary)))));
         self.send_waiting(cx);
+    }
+
+    /// Whether a failed call stays open, since it failed only because of a reconnect. Such failures say that no
+    /// provider was given it, so nothing runs twice by asking again.
+    fn holds_on(&mut self, cx: &Context<'_>, key: CallKey, error: &CallError) -> bool {
+        let Some(open) = self.calls.get_mut(&key) else { return false };
+        let Some(id) = open.id else { return false };
+        if !cx.ready && error.code == ErrorCode::ShuttingDown && !open.accepted {
+            // It crossed the hub's GOODBYE: the next connection carries it.
+            open.id = None;
+            self.by_id.remove(&id);
+            wait_anew(&mut self.deadlines, cx.now, key, open);
+            return true;
+        }
+        let nobody = error.code == ErrorCode::NoInstance || error.code == ErrorCode::NoCapability;
+        let wait = AGAIN.saturating_mul(1 << open.asked_again.min(5)).min(Duration::from_secs(1));
+        let at = cx.now.after(wait);
+        let in_budget = open.spec.budget.is_none() || at < open.deadline;
+        if !(cx.ready && nobody && open.patient && at < self.return_until && in_budget) {
+            return false;
+        }
+        open.asked_again += 1;
+        open.id = None;
+        open.again_at = Some(at);
+        self.by_id.remove(&id);
+        self.again.insert((at, key));
+        true
     }
 
     /// The hub could not use our CALL, or sent an answer that cannot be read: that call ends, no other.
@@ -373,6 +352,14 @@ impl Asked {
     }
 
     pub(crate) fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        while let Some((at, key)) = self.again.first().copied().filter(|(at, _)| *at <= cx.now) {
+            self.again.remove(&(at, key));
+            if let Some(open) = self.calls.get_mut(&key) {
+                open.again_at = None;
+                self.waiting.push_back(key);
+            }
+        }
+        self.send_waiting(cx);
         while let Some((at, key)) = self.deadlines.first().copied().filter(|(at, _)| *at <= cx.now) {
             self.deadlines.remove(&(at, key));
             let Some(open) = self.calls.get_mut(&key) else { continue };
@@ -390,7 +377,9 @@ impl Asked {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Now> {
-        self.deadlines.first().map(|(at, _)| *at)
+        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        let again = self.again.first().map(|(at, _)| *at);
+        deadline.into_iter().chain(again).min()
     }
 
     /// Calls that are on the present connection.
@@ -405,5 +394,15 @@ impl Asked {
             && self.by_task.is_empty()
             && self.waiting.is_empty()
             && self.deadlines.is_empty()
+            && self.again.is_empty()
+    }
+}
+
+/// Not on the wire any more: without a budget of its own a call has so long from now.
+fn wait_anew(deadlines: &mut BTreeSet<(Now, CallKey)>, now: Now, key: CallKey, open: &mut Open) {
+    if open.spec.budget.is_none() && open.task_id.is_none() {
+        deadlines.remove(&(open.deadline, key));
+        open.deadline = now.after(open.patience());
+        deadlines.insert((open.deadline, key));
     }
 }

@@ -1,34 +1,34 @@
 //! The one task that owns the connection: carries inputs to the session and its effects out.
 //!
 //! Polled by hand: each wake-up takes all that is there (words of callers, frames, events of handlers), then
-//! writes what came of it with one flush. Handlers run as tasks of their own, so nothing that they do can
-//! hold up a heartbeat.
+//! writes what came of it with one flush. Handlers run as tasks of their own on the program's runtime, and this
+//! task on another one, so nothing that they do can hold up a heartbeat, not even blocking a whole runtime.
+
+mod line;
+mod runs;
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use agent_reach_protocol::ErrorCode;
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Sink, Stream};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, Sleep};
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-use crate::client::{Agent, Command, Shared, State};
+use line::Line;
+use runs::RunHandle;
+
+use crate::client::{Command, Shared, State};
 use crate::control::Item;
-use crate::errors::{ConnectError, HandlerError};
+use crate::errors::ConnectError;
 use crate::inbox;
-use crate::provide::{self, Handler};
-use crate::session::{
-    CallEvent, CallKey, Effect, Failure, Input, Invocation, Now, Outcome, RunKey, Session, Work,
-};
-use crate::transport::{self, Address, Dial, Socket};
+use crate::provide::Handler;
+use crate::session::{CallEvent, CallKey, Effect, Input, Now, RunKey, Session, Work};
+use crate::transport::{Address, Dial};
 
 /// Frames, commands or events taken in a row before the others get their turn.
 const BATCH: usize = 64;
@@ -44,16 +44,10 @@ pub(crate) struct Route {
     pub(crate) token: Option<String>,
 }
 
-enum Line {
-    Down,
-    Dialing(BoxFuture<'static, Result<Socket, ConnectError>>),
-    Up(Box<Socket>),
-}
-
-struct RunHandle {
-    abort: AbortHandle,
-    credit: Arc<Semaphore>,
-    cancel: watch::Sender<bool>,
+/// What serves calls, and where.
+pub(crate) struct Provided {
+    pub(crate) handlers: HashMap<String, Handler>,
+    pub(crate) program: Handle,
 }
 
 /// The task's state.
@@ -75,6 +69,10 @@ pub(crate) struct Driver {
     handlers: HashMap<String, Handler>,
     runs: HashMap<RunKey, RunHandle>,
     tasks: JoinSet<()>,
+    /// Where handlers run.
+    program: Handle,
+    /// A task on the program's runtime that ends only with it.
+    sentinel: Id,
     max_message: Arc<AtomicUsize>,
     state: watch::Sender<State>,
     epoch: Instant,
@@ -90,9 +88,11 @@ impl Driver {
         shared: Arc<Shared>,
         route: Route,
         commands: mpsc::Receiver<Command>,
-        handlers: HashMap<String, Handler>,
+        Provided { handlers, program }: Provided,
         state: watch::Sender<State>,
     ) -> Self {
+        let mut tasks = JoinSet::new();
+        let sentinel = tasks.spawn_on(std::future::pending(), &program).id();
         let (events_sender, events) = mpsc::channel(EVENTS_MAX);
         let epoch = Instant::now();
         Self {
@@ -111,7 +111,9 @@ impl Driver {
             inboxes: HashMap::new(),
             handlers,
             runs: HashMap::new(),
-            tasks: JoinSet::new(),
+            tasks,
+            program,
+            sentinel,
             state,
             epoch,
             timer: Box::pin(tokio::time::sleep_until(epoch)),
@@ -131,7 +133,9 @@ impl Driver {
             progress |= self.advance_line(cx);
             progress |= self.take_commands(cx);
             progress |= self.take_events(cx);
-            while let Poll::Ready(Some(_)) = self.tasks.poll_join_next(cx) {}
+            if self.reap(cx) {
+                return Poll::Ready(());
+            }
             progress |= self.tick(cx);
             // What was carried out can have made something to poll: a new dial, above all.
             progress |= !self.effects.is_empty();
@@ -145,6 +149,16 @@ impl Driver {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Forgets handlers that ended. `true` when the program's runtime is gone, and all handlers with it.
+    fn reap(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Poll::Ready(Some(ended)) = self.tasks.poll_join_next(cx) {
+            if ended.is_err_and(|error| error.id() == self.sentinel) {
+                return true;
+            }
+        }
+        false
     }
 
     fn now(&self) -> Now {
@@ -170,7 +184,7 @@ impl Driver {
                     self.inboxes.remove(&key);
                     self.input(Work::Forget(key));
                 }
-                Item::Consumed(key, n) => self.input(Work::Consumed(key, n)),
+                Item::Consumed(key, n, target) => self.input(Work::Consumed(key, n, target)),
                 Item::Received(task_id) => self.input(Work::Received(task_id)),
                 Item::Unheld => self.input(Input::Close(self.shared.drain)),
             }
@@ -220,75 +234,6 @@ impl Driver {
             self.input(event);
         }
         true
-    }
-
-    fn advance_line(&mut self, cx: &mut Context<'_>) -> bool {
-        match &mut self.line {
-            Line::Down => false,
-            Line::Dialing(dial) => {
-                let Poll::Ready(dialled) = dial.poll_unpin(cx) else { return false };
-                match dialled {
-                    Ok(socket) => {
-                        self.line = Line::Up(Box::new(socket));
-                        self.input(Input::Opened);
-                    }
-                    Err(error) => {
-                        self.line = Line::Down;
-                        self.failing(error.clone());
-                        self.input(Input::DialFailed(error));
-                    }
-                }
-                true
-            }
-            Line::Up(_) => self.read(cx),
-        }
-    }
-
-    fn read(&mut self, cx: &mut Context<'_>) -> bool {
-        for taken in 0..BATCH {
-            let Line::Up(socket) = &mut self.line else { return true };
-            // Effects are carried out between frames only when they are many: a frame costs at most a few.
-            if !self.session.may_read() || self.effects.len() > 4 * BATCH {
-                return taken > 0;
-            }
-            let Poll::Ready(frame) = Pin::new(&mut **socket).poll_next(cx) else { return taken > 0 };
-            match frame {
-                Some(Ok(Message::Binary(bytes))) => self.input(Input::Message(bytes)),
-                Some(Ok(Message::Text(_))) => self.input(Input::Text),
-                Some(Ok(Message::Ping(_))) => {
-                    // The library queued a pong; it must not wait for the next message to carry it.
-                    self.dirty = true;
-                    self.input(Input::Alive);
-                }
-                Some(Ok(Message::Pong(_) | Message::Frame(_))) => self.input(Input::Alive),
-                Some(Ok(Message::Close(frame))) => {
-                    let (code, reason) = frame
-                        .map_or((None, String::new()), |f| (Some(u16::from(f.code)), f.reason.to_string()));
-                    self.answer_close(cx);
-                    self.lost(code, reason);
-                }
-                Some(Err(error)) => self.lost(None, error.to_string()),
-                None => self.lost(None, "the connection ended".to_owned()),
-            }
-        }
-        true
-    }
-
-    /// One try to get the answer to a close frame out; the socket is let go in any case.
-    fn answer_close(&mut self, cx: &mut Context<'_>) {
-        if let Line::Up(socket) = &mut self.line
-            && let Poll::Ready(Err(error)) = Pin::new(&mut **socket).poll_flush(cx)
-        {
-            tracing::debug!(%error, "close was not answered");
-        }
-    }
-
-    fn lost(&mut self, code: Option<u16>, reason: String) {
-        self.line = Line::Down;
-        self.dirty = false;
-        self.closing = None;
-        self.failing(ConnectError::Io(reason.clone()));
-        self.input(Input::Lost(code, reason));
     }
 
     /// Notes why there is no session.
@@ -341,29 +286,18 @@ impl Driver {
                 self.max_message.store(max_message, Ordering::Relaxed);
                 self.state.send_replace(State::Ready);
             }
+            Effect::Leaving => {
+                self.state.send_replace(State::Connecting(None));
+            }
             Effect::Tell(key, event) => self.tell(key, event),
             Effect::Unclaimed(task_id) => {
                 // No receipt: the hub keeps it, and offers it again to a later life of this agent.
                 tracing::debug!(task_id, "a task's result that nobody here waits for");
             }
             Effect::Run(invocation) => self.start(*invocation),
-            Effect::Grant(run, n) => {
-                if let Some(handle) = self.runs.get(&run) {
-                    let room = Semaphore::MAX_PERMITS - handle.credit.available_permits();
-                    handle.credit.add_permits(usize::try_from(n).unwrap_or(usize::MAX).min(room));
-                }
-            }
-            Effect::CancelRun(run) => {
-                if let Some(handle) = self.runs.get(&run) {
-                    handle.cancel.send_replace(true);
-                    handle.credit.close();
-                }
-            }
-            Effect::AbortRun(run) => {
-                if let Some(handle) = self.runs.remove(&run) {
-                    handle.abort.abort();
-                }
-            }
+            Effect::Grant(run, n) => self.grant_run(run, n),
+            Effect::CancelRun(run) => self.cancel_run(run),
+            Effect::AbortRun(run) => self.abort_run(run),
             Effect::Stopped(reason) => {
                 self.line = Line::Down;
                 self.state.send_replace(State::Closed(reason));
@@ -371,13 +305,6 @@ impl Driver {
             }
         }
         false
-    }
-
-    fn dial(&mut self) {
-        let route = Arc::clone(&self.route);
-        self.line = Line::Dialing(Box::pin(async move {
-            transport::connect(&*route.dial, &route.address, route.token.as_deref()).await
-        }));
     }
 
     fn tell(&mut self, key: CallKey, event: CallEvent) {
@@ -390,90 +317,6 @@ impl Driver {
         if !fits && !ended {
             self.input(Work::Cancel(key));
         }
-    }
-
-    fn start(&mut self, call: Invocation) {
-        let run = call.run;
-        let Some(handler) = self.handlers.get(&call.capability).map(Arc::clone) else {
-            let failure = Failure::new(ErrorCode::Unsupported, "the capability was just removed");
-            return self.input(Work::Finished(run, Outcome::Failed(failure)));
-        };
-        let permits = usize::try_from(call.credit).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        let credit = Arc::new(Semaphore::new(permits));
-        let (cancel, cancelled) = watch::channel(false);
-        let events = self.events_sender.clone();
-        let payload = call.payload.clone();
-        let context = provide::Context {
-            inner: Arc::new(provide::Inner {
-                deadline: Instant::now() + call.deadline.min(FAR),
-                credit: Arc::clone(&credit),
-                cancelled,
-                events: events.clone(),
-                max_message: Arc::clone(&self.max_message),
-                agent: Agent::new(Arc::clone(&self.shared)),
-                call,
-            }),
-        };
-        let abort = self.tasks.spawn(async move {
-            let work = async move { handler(context, payload).await };
-            let outcome = match AssertUnwindSafe(work).catch_unwind().await {
-                Ok(Ok(payload)) => Outcome::Completed(payload),
-                Ok(Err(error)) => Outcome::Failed(error.into()),
-                Err(_) => Outcome::Failed(HandlerError::new("panic", "the handler panicked").into()),
-            };
-            if events.send(Work::Finished(run, outcome)).await.is_err() {
-                tracing::debug!("a handler outlived its agent");
-            }
-        });
-        self.runs.insert(run, RunHandle { abort, credit, cancel });
-    }
-
-    fn send(&mut self, message: Message) {
-        if let Line::Up(socket) = &mut self.line {
-            match Pin::new(&mut **socket).start_send(message) {
-                Ok(()) => self.dirty = true,
-                Err(error) => self.lost(None, error.to_string()),
-            }
-        }
-    }
-
-    /// Writes all that waits, then flushes once. `true` when there may be room for more work now.
-    fn write(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut wrote = false;
-        let outcome = self.write_batch(cx, &mut wrote);
-        if wrote {
-            self.input(Input::Wrote);
-        }
-        match outcome {
-            Poll::Ready(Err(error)) => {
-                self.lost(None, error);
-                true
-            }
-            Poll::Ready(Ok(())) | Poll::Pending => wrote,
-        }
-    }
-
-    fn write_batch(&mut self, cx: &mut Context<'_>, wrote: &mut bool) -> Poll<Result<(), String>> {
-        let Line::Up(socket) = &mut self.line else { return Poll::Ready(Ok(())) };
-        let mut socket = Pin::new(&mut **socket);
-        let text = |e: tokio_tungstenite::tungstenite::Error| e.to_string();
-        while self.session.has_outgoing() {
-            ready!(socket.as_mut().poll_ready(cx)).map_err(text)?;
-            let Some(message) = self.session.pop() else { break };
-            socket.as_mut().start_send(Message::Binary(message)).map_err(text)?;
-            self.dirty = true;
-            *wrote = true;
-        }
-        if let Some(code) = self.closing.take() {
-            let frame = CloseFrame { code: code.into(), reason: "".into() };
-            socket.as_mut().start_send(Message::Close(Some(frame))).map_err(text)?;
-            self.dirty = true;
-        }
-        if self.dirty {
-            ready!(socket.as_mut().poll_flush(cx)).map_err(text)?;
-            self.dirty = false;
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
