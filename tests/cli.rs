@@ -321,7 +321,7 @@ async fn agents_and_capabilities_show_tables_to_people_and_json_to_programs() {
         list["agents"].as_array().expect("a list").iter().map(|agent| &agent["agent_id"]).collect();
     assert_eq!(ids, ["echo"]);
     let one = run(&hub, &["agents", "echo", "--json"]).await.json();
-    assert_eq!(one["details"]["open_calls"], json!([]));
+    assert_eq!((&one["open_calls"], &one["calls"]), (&json!(0), &json!([])));
     let unknown = run(&hub, &["agents", "absent"]).await;
     assert_eq!(unknown.code, Some(1), "{unknown:?}");
 

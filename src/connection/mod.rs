@@ -16,7 +16,7 @@ use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -27,8 +27,11 @@ use crate::driver::{BATCH_BYTES, Driver, Inbound};
 
 /// Most messages that are read before the core is entered.
 const READ_FRAMES: usize = 32;
-/// How long a peer has to answer our close, and to take what was queued before it.
+/// How long a peer has to answer our close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
+/// How long a slow peer has to take what is in the way of its GOODBYE. The session is over by then, and all
+/// that is held is one write buffer.
+const LAST_TAKE_WAIT: Duration = Duration::from_secs(15);
 /// Most bytes that are read and thrown away while a close is under way.
 const DISCARD_BYTES: usize = 8 << 20;
 
@@ -129,19 +132,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn on_broken(&mut self, error: &Error, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
         self.broken = true;
-        match error {
-            Error::Capacity(CapacityError::MessageTooLong { .. }) => {
-                inbox.push(Inbound::TooLarge);
-                Ok(())
-            }
-            Error::Protocol(_) | Error::Utf8(_) => {
-                // Broken WebSocket frames: there is no envelope that a GOODBYE could answer.
-                let code =
-                    if matches!(error, Error::Utf8(_)) { CloseCode::Invalid } else { CloseCode::Protocol };
-                self.start_close(code, "broken WebSocket frames")
-            }
-            _ => Err(()),
+        if let Error::Capacity(CapacityError::MessageTooLong { .. }) = error {
+            inbox.push(Inbound::TooLarge);
+            return Ok(());
         }
+        // Broken WebSocket frames: there is no envelope that a GOODBYE could answer.
+        if let Error::Utf8(_) = error {
+            return self.start_close(CloseCode::Invalid, "text that is not UTF-8");
+        }
+        let Error::Protocol(cause) = error else { return Err(()) };
+        // A socket that ended without a close is counted among them by the library.
+        if matches!(cause, ProtocolError::ResetWithoutClosingHandshake) {
+            return Err(());
+        }
+        self.start_close(CloseCode::Protocol, "broken WebSocket frames")
     }
 
     fn start_close(&mut self, code: CloseCode, reason: &'static str) -> Result<(), ()> {
@@ -198,12 +202,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         loop {
             let read = self.read(cx, inbox);
             let heard = inbox.len();
-            if matches!(self.stage, Stage::Closing(..)) {
+            // What came before the socket ended, or before a broken frame, is heard all the same.
+            let closing = matches!(self.stage, Stage::Closing(..));
+            let sent = if closing { Ok(false) } else { self.flush(cx) };
+            let over = self.driver.turn(self.id, inbox, cx.waker(), batch, sent == Ok(true));
+            if closing {
                 return Poll::Ready(Ok(()));
             }
-            // A peer that sent its last words and went away is heard, although nothing reaches it any more.
-            let sent = self.flush(cx);
-            let over = self.driver.turn(self.id, inbox, cx.waker(), batch, sent == Ok(true));
             if over && !sent? {
                 return self.poll_doomed(cx);
             }
@@ -226,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn poll_doomed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
         if matches!(self.stage, Stage::Open) {
-            self.stage = Stage::Doomed(Box::pin(tokio::time::sleep(CLOSE_WAIT)));
+            self.stage = Stage::Doomed(Box::pin(tokio::time::sleep(LAST_TAKE_WAIT)));
         }
         match &mut self.stage {
             Stage::Doomed(timer) => timer.as_mut().poll(cx).map(|()| Err(())),
@@ -286,3 +291,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Connection<S> {
         this.poll_closing(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

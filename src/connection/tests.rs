@@ -1,0 +1,140 @@
+//! Connections over a pair of pipes, with time that stands still unless everybody waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_reach_core::{Fact, Peer, Policy, Settings};
+use agent_reach_protocol::codec::Writer;
+use agent_reach_protocol::{ToAgent, decode_to_agent};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{DuplexStream, duplex};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::{Connection, Encoding, LAST_TAKE_WAIT, websocket_config};
+use crate::driver::{Driver, Observer};
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn fact(&self, _: &Fact) {}
+    fn hop(&self, _: Duration) {}
+}
+
+const MAX_MESSAGE: usize = 64 * 1024;
+
+fn driver() -> Arc<Driver> {
+    let settings = Settings { outbound_bytes: 64 * 1024, max_message: MAX_MESSAGE, ..Settings::default() };
+    Driver::new(settings, Policy::open(), Arc::new(Nobody))
+}
+
+/// A client of the hub, and the task of its connection.
+async fn connect(driver: &Arc<Driver>, name: &str) -> (WebSocketStream<DuplexStream>, JoinHandle<()>) {
+    let (client, server) = duplex(4096);
+    let config = Some(websocket_config(MAX_MESSAGE));
+    let server = WebSocketStream::from_raw_socket(server, Role::Server, config).await;
+    let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    let id = driver.connect(Peer { identity: name.into(), name: name.into() }, None);
+    let connection = Connection::new(server, Arc::clone(driver), id, Encoding::MessagePack, MAX_MESSAGE);
+    (client, tokio::spawn(connection))
+}
+
+fn hello(name: &str) -> Message {
+    let mut out = Writer::default();
+    out.array(2);
+    out.uint(1);
+    out.map(3);
+    out.str("v");
+    out.uint(1);
+    out.str("agent_id");
+    out.str(name);
+    out.str("instance");
+    out.str("life");
+    Message::Binary(out.into_bytes().into())
+}
+
+fn stats(id: u64) -> Message {
+    let mut out = Writer::default();
+    out.array(2);
+    out.uint(10);
+    out.map(2);
+    out.str("id");
+    out.uint(id);
+    out.str("capability");
+    out.str("hub.stats");
+    Message::Binary(out.into_bytes().into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_never_takes_its_goodbye_is_dropped_in_a_bounded_time() {
+    let driver = driver();
+    let (mut client, task) = connect(&driver, "frozen").await;
+    client.send(hello("frozen")).await.unwrap();
+    let started = Instant::now();
+    // Answers pile up unread until the outbound queue is full: a slow consumer, that does not hear of it.
+    for id in 0..400 {
+        if client.send(stats(id)).await.is_err() {
+            break;
+        }
+    }
+    task.await.unwrap();
+    assert!(started.elapsed() >= LAST_TAKE_WAIT, "it had its time");
+    assert_eq!(driver.figures().1.connections, 0);
+    assert_eq!(driver.figures().1.outbound_bytes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ping_is_answered_at_once_while_nothing_else_is_to_be_written() {
+    let driver = driver();
+    let (mut client, _task) = connect(&driver, "pinger").await;
+    client.send(Message::Ping(Bytes::from_static(b"x"))).await.unwrap();
+    let started = Instant::now();
+    let pong = client.next().await.unwrap().unwrap();
+    assert_eq!((pong, started.elapsed()), (Message::Pong(Bytes::from_static(b"x")), Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_words_of_a_peer_that_leaves_are_heard() {
+    let driver = driver();
+    let (mut client, task) = connect(&driver, "leaver").await;
+    client.send(hello("leaver")).await.unwrap();
+    client.send(stats(1)).await.unwrap();
+    drop(client);
+    task.await.unwrap();
+    assert_eq!(driver.figures().0.calls_completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_closes_with_1001_and_a_second_connection_is_not_touched_by_the_first_ones_end() {
+    let driver = driver();
+    let (mut first, first_task) = connect(&driver, "same").await;
+    first.send(hello("same")).await.unwrap();
+    let (mut second, second_task) = connect(&driver, "same").await;
+    second.send(hello("same")).await.unwrap();
+    let replaced = loop {
+        if let Some(Ok(Message::Close(frame))) = first.next().await {
+            break frame.unwrap();
+        }
+    };
+    assert_eq!(u16::from(replaced.code), 4500);
+    drop(first);
+    first_task.await.unwrap();
+    assert_eq!(driver.figures().1.agents_ready, 1, "the newer one stays registered");
+    driver.stop();
+    let stopped = loop {
+        match second.next().await {
+            Some(Ok(Message::Close(frame))) => break frame.unwrap(),
+            Some(Ok(Message::Binary(message))) => {
+                assert!(matches!(decode_to_agent(&message), Ok((ToAgent::Welcome(_), _))));
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(u16::from(stopped.code), 1001);
+    drop(second);
+    second_task.await.unwrap();
+}
