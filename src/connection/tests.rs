@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use agent_reach_core::{Fact, Peer, Policy, Settings};
 use agent_reach_protocol::codec::Writer;
-use agent_reach_protocol::{ToAgent, decode_to_agent};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{DuplexStream, duplex};
@@ -34,11 +33,20 @@ fn driver() -> Arc<Driver> {
 
 /// A client of the hub, and the task of its connection.
 async fn connect(driver: &Arc<Driver>, name: &str) -> (WebSocketStream<DuplexStream>, JoinHandle<()>) {
+    connect_for(driver, name, None).await
+}
+
+/// The same, with a certificate that is good for so long.
+async fn connect_for(
+    driver: &Arc<Driver>,
+    name: &str,
+    valid_for: Option<Duration>,
+) -> (WebSocketStream<DuplexStream>, JoinHandle<()>) {
     let (client, server) = duplex(4096);
     let config = Some(websocket_config(MAX_MESSAGE));
     let server = WebSocketStream::from_raw_socket(server, Role::Server, config).await;
     let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
-    let id = driver.connect(Peer { identity: name.into(), name: name.into() }, None);
+    let id = driver.connect(Peer { identity: name.into(), name: name.into() }, valid_for);
     let connection = Connection::new(server, Arc::clone(driver), id, Encoding::MessagePack, MAX_MESSAGE);
     (client, tokio::spawn(connection))
 }
@@ -67,6 +75,47 @@ fn stats(id: u64) -> Message {
     out.str("capability");
     out.str("hub.stats");
     Message::Binary(out.into_bytes().into())
+}
+
+/// Reads up to the close; its code.
+async fn close_code(client: &mut WebSocketStream<DuplexStream>) -> u16 {
+    loop {
+        match client.next().await {
+            Some(Ok(Message::Close(frame))) => return frame.unwrap().code.into(),
+            Some(Ok(_)) => {}
+            other => panic!("no close: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_ends_when_its_certificate_does() {
+    let driver = driver();
+    let time = tokio::spawn(Arc::clone(&driver).keep_time());
+    let valid_for = Duration::from_secs(10);
+    let (mut client, task) = connect_for(&driver, "expiring", Some(valid_for)).await;
+    client.send(hello("expiring")).await.unwrap();
+    let started = Instant::now();
+    assert_eq!(close_code(&mut client).await, 4004, "credentials_expired");
+    assert!(started.elapsed() >= valid_for && started.elapsed() < valid_for * 2, "{:?}", started.elapsed());
+    drop(client);
+    task.await.unwrap();
+    time.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_says_nothing_is_gone_after_gone_ms() {
+    let driver = driver();
+    let time = tokio::spawn(Arc::clone(&driver).keep_time());
+    let (mut client, task) = connect(&driver, "silent").await;
+    client.send(hello("silent")).await.unwrap();
+    let started = Instant::now();
+    // It does not read, so it does not answer the ping either.
+    task.await.unwrap();
+    let gone = Duration::from_millis(Settings::default().gone_ms);
+    assert!(started.elapsed() >= gone && started.elapsed() < gone * 2, "{:?}", started.elapsed());
+    drop(client);
+    time.abort();
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,26 +164,12 @@ async fn a_stop_closes_with_1001_and_a_second_connection_is_not_touched_by_the_f
     first.send(hello("same")).await.unwrap();
     let (mut second, second_task) = connect(&driver, "same").await;
     second.send(hello("same")).await.unwrap();
-    let replaced = loop {
-        if let Some(Ok(Message::Close(frame))) = first.next().await {
-            break frame.unwrap();
-        }
-    };
-    assert_eq!(u16::from(replaced.code), 4500);
+    assert_eq!(close_code(&mut first).await, 4500, "replaced");
     drop(first);
     first_task.await.unwrap();
     assert_eq!(driver.figures().1.agents_ready, 1, "the newer one stays registered");
     driver.stop();
-    let stopped = loop {
-        match second.next().await {
-            Some(Ok(Message::Close(frame))) => break frame.unwrap(),
-            Some(Ok(Message::Binary(message))) => {
-                assert!(matches!(decode_to_agent(&message), Ok((ToAgent::Welcome(_), _))));
-            }
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(u16::from(stopped.code), 1001);
+    assert_eq!(close_code(&mut second).await, 1001);
     drop(second);
     second_task.await.unwrap();
 }
