@@ -8,7 +8,7 @@ mod sdk_world;
 use agent_reach_sdk::{Accepted, Agent, AgentBuilder, CloseReason, Code, ConnectError, Context, ErrorCode};
 use raw::Hub;
 use sdk_world::proxy::Proxy;
-use sdk_world::{Count, Door, Place, agent, until, within};
+use sdk_world::{Door, Place, agent, until, within};
 
 const MANY_HELLOS: (&str, &str) = ("LIMITS__REGISTRATIONS_PER_10S", "1000");
 

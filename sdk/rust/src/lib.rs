@@ -35,6 +35,11 @@
 //! It stays away after GOODBYE codes from 4500 on and after HTTP 4xx (but 408, 425, 429): then
 //! [`Agent::closed`] resolves with the reason and every call fails with it.
 
+/// The code of the README is built with the SDK.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;
+
 mod builder;
 mod calls;
 mod client;

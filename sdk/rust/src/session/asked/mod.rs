@@ -11,11 +11,11 @@ use bytes::Bytes;
 
 use open::{Arrival, Open};
 
-use super::answers::{acceptance, failure, reply};
+use super::answers::{acceptance, reply};
 use super::time::{Now, millis};
 use super::types::{CallEvent, CallKey, CallSpec, Effect, status_ok};
 use super::{Context, Rng};
-use crate::errors::{Accepted, CallError, Code};
+use crate::errors::{CallError, Code};
 use crate::payload::Payload;
 
 /// Most calls that wait for a connection, or for a place under the hub's `max_in_flight`.
@@ -25,8 +25,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// After a reconnect providers may still be on their way back, to a hub that was just started above all. For so
 /// long a call that was open before is asked again when nobody is there.
 const RETURN: Duration = Duration::from_secs(10);
-/// First wait before such a call is asked again; doubled each time, to one second.
-const AGAIN: Duration = Duration::from_millis(50);
 
 /// All open calls of this agent.
 #[derive(Debug)]
@@ -286,17 +284,11 @@ impl Asked {
             return;
         };
         let Some(open) = self.calls.get_mut(&key) else { return };
-        let accepted = if open.accepted { Accepted::Yes } else { Accepted::Unknown };
         let fan_out = header.more || header.summary.is_some();
         let result = if status_ok(header.status) || header.summary.is_some() {
             Ok(reply(header, body, &open.request_id))
         } else {
-            let mut error = failure(header, &open.request_id, accepted);
-            if open.resent && error.accepted == Accepted::No {
-                // Nobody has it now; whoever had it before the reconnect may have run it.
-                error.accepted = Accepted::Unknown;
-            }
-            Err(error)
+            Err(open.failure(header))
         };
         if header.more {
             if header.target.is_some_and(|target| !open.flow.end(target)) {
@@ -330,8 +322,7 @@ impl Asked {
             return true;
         }
         let nobody = error.code == ErrorCode::NoInstance || error.code == ErrorCode::NoCapability;
-        let wait = AGAIN.saturating_mul(1 << open.asked_again.min(5)).min(Duration::from_secs(1));
-        let at = cx.now.after(wait);
+        let at = cx.now.after(open.wait_again());
         let in_budget = open.spec.budget.is_none() || at < open.deadline;
         if !(cx.ready && nobody && open.patient && at < self.return_until && in_budget) {
             return false;

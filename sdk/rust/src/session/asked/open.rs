@@ -5,15 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach_protocol::{Call, Private, codec::Raw, encode};
+use agent_reach_protocol::{Call, CallResult, Private, codec::Raw, encode};
 use bytes::Bytes;
 
 use crate::errors::{Accepted, CallError, Code};
+use crate::session::answers::failure;
 use crate::session::time::{Now, millis};
 use crate::session::types::{CallSpec, borrowed, raw};
 
 /// A call without a budget of its own waits so long for a connection.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// First and longest wait before a call whose provider may be on its way back is asked again; doubled each time.
+const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_MOST: Duration = Duration::from_secs(1);
 /// A task may wait longer, as it may in the hub.
 const TASK_PATIENCE: Duration = Duration::from_secs(86_400);
 /// Outcomes of ids that the SDK made need to outlive a reconnect only.
@@ -134,6 +138,22 @@ impl Open {
             (false, false) => Accepted::No,
         };
         error
+    }
+
+    /// What the hub's RESULT says of a failure.
+    pub(super) fn failure(&self, header: &CallResult<'_>) -> CallError {
+        let seen = if self.accepted { Accepted::Yes } else { Accepted::Unknown };
+        let mut error = failure(header, &self.request_id, seen);
+        if self.resent && error.accepted == Accepted::No {
+            // Nobody has it now; whoever had it before the reconnect may have run it.
+            error.accepted = Accepted::Unknown;
+        }
+        error
+    }
+
+    /// How long to wait before the hub is asked again.
+    pub(super) fn wait_again(&self) -> Duration {
+        AGAIN.saturating_mul(1 << self.asked_again.min(5)).min(AGAIN_MOST)
     }
 
     pub(super) fn patience(&self) -> Duration {

@@ -1,203 +1,31 @@
 //! The provider's side: handlers that run, each intent once, whatever the connection does.
 
+mod calls;
+mod ends;
+mod run;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_reach_protocol::{
-    Accept, CallError, CallResult, Chunk, Dispatch, ErrorCode, Private, ResultStatus, encode,
-    limits::{ACCEPT_HOLD_MS, CREDIT_DEFAULT, TEXT_BYTES_MAX},
+    Dispatch, ErrorCode,
+    limits::{ACCEPT_HOLD_MS, CREDIT_DEFAULT},
 };
 use bytes::Bytes;
 
+use calls::{accept, as_it_came, invocation, refuse};
+pub(crate) use ends::refusal;
+use run::Run;
+
 use super::Context;
 use super::memory::{Memory, Served};
-use super::time::{Now, millis};
-use super::types::{Effect, Failure, Invocation, Outcome, RunKey, owned, raw};
+use super::time::Now;
+use super::types::{Effect, Failure, Invocation, Outcome, RunKey};
 use crate::payload::Payload;
 
-/// Chunks of one stream kept so that it can be sent again after a reconnect, in bytes. 1 MiB.
-const CHUNK_BYTES_MAX: usize = 1024 * 1024;
 /// A handler whose hub does not come back gets at least so long after the connection was lost.
 const ORPHAN: Duration = Duration::from_secs(30);
-
-/// The chunks of one stream.
-#[derive(Debug, Default)]
-struct Chunks {
-    kept: VecDeque<Payload>,
-    /// `seq` of the first that is kept.
-    first: u64,
-    bytes: usize,
-}
-
-impl Chunks {
-    fn produced(&self) -> u64 {
-        self.first + self.kept.len() as u64
-    }
-
-    fn push(&mut self, payload: Payload) {
-        self.bytes += payload.body.len();
-        self.kept.push_back(payload);
-    }
-
-    fn at(&self, seq: u64) -> Option<&Payload> {
-        self.kept.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
-    }
-
-    /// Lets go of sent chunks, once they are too many to be sent again. Unsent ones stay: credit bounds
-    /// them.
-    fn shrink(&mut self, sent: u64) {
-        while (self.bytes > CHUNK_BYTES_MAX || self.first > 0) && self.first < sent {
-            let Some(payload) = self.kept.pop_front() else { return };
-            self.bytes -= payload.body.len();
-            self.first += 1;
-        }
-    }
-
-    fn can_start_over(&self) -> bool {
-        self.first == 0
-    }
-}
-
-/// One handler, or the remembered end of one that is being told again.
-#[derive(Debug)]
-struct Run {
-    intent: Arc<str>,
-    request_id: String,
-    call_id: String,
-    /// The hub's id on the present connection.
-    id: Option<u64>,
-    /// ACCEPT, or what stands for it, was sent on the present connection.
-    accepted: bool,
-    stream: bool,
-    /// Chunks allowed since seq 0, by the newest CALL.
-    credit: u64,
-    /// Chunks sent to the newest CALL.
-    sent: u64,
-    /// Chunks that the handler was allowed altogether.
-    permitted: u64,
-    chunks: Chunks,
-    started: Now,
-    deadline: Now,
-    execution: Duration,
-    outcome: Option<Outcome>,
-    /// The future is dropped then.
-    abort_at: Option<Now>,
-    /// CALL came again while this run was being cancelled.
-    again: Option<Box<Invocation>>,
-    /// The end is in memory already.
-    remembered: bool,
-}
-
-impl Run {
-    fn new(now: Now, intent: Arc<str>, header: &Dispatch<'_>) -> Self {
-        let credit = header.credit.unwrap_or(CREDIT_DEFAULT);
-        Self {
-            intent,
-            request_id: header.request_id.to_owned(),
-            call_id: header.call_id.to_owned(),
-            id: Some(header.id),
-            accepted: false,
-            stream: header.stream,
-            credit,
-            sent: 0,
-            permitted: credit,
-            chunks: Chunks::default(),
-            started: now,
-            deadline: now.after(Duration::from_millis(header.deadline_ms)),
-            execution: Duration::ZERO,
-            outcome: None,
-            abort_at: None,
-            again: None,
-            remembered: false,
-        }
-    }
-
-    fn result(&self, id: u64, max_message: usize) -> Bytes {
-        let execution_ms = Some(millis(self.execution));
-        match &self.outcome {
-            Some(Outcome::Completed(payload)) => {
-                let content_type = payload.content_type.as_deref();
-                let header = CallResult {
-                    status: ResultStatus::Completed,
-                    execution_ms,
-                    content_type,
-                    ..self.blank(id)
-                };
-                let message = encode(&header, Some(&payload.body));
-                if message.len() <= max_message {
-                    return message;
-                }
-                self.failed(id, &too_large("result", message.len(), max_message))
-            }
-            Some(Outcome::Failed(failure)) => {
-                let message = self.failed(id, failure);
-                if message.len() <= max_message {
-                    return message;
-                }
-                let short = Failure { details: None, ..failure.clone() };
-                self.failed(id, &short)
-            }
-            None => self.failed(id, &Failure::new(ErrorCode::HandlerError, "no outcome")),
-        }
-    }
-
-    fn failed(&self, id: u64, failure: &Failure) -> Bytes {
-        failed(id, Some((&self.request_id, &self.call_id)), failure, Some(millis(self.execution)))
-    }
-
-    fn blank(&self, id: u64) -> CallResult<'_> {
-        blank(id, Some((&self.request_id, &self.call_id)))
-    }
-}
-
-/// The ids of a CALL, where its header could be read.
-type Ids<'a> = Option<(&'a str, &'a str)>;
-
-fn blank(id: u64, ids: Ids<'_>) -> CallResult<'_> {
-    CallResult {
-        id: Some(id),
-        status: ResultStatus::Failed,
-        request_id: ids.map(|(request_id, _)| request_id),
-        call_id: ids.map(|(_, call_id)| call_id),
-        target: None,
-        task_id: None,
-        execution_ms: None,
-        attempts: Vec::new(),
-        route: None,
-        cached: false,
-        duplicate: false,
-        error: None,
-        more: false,
-        summary: None,
-        content_type: None,
-        private: Private::default(),
-    }
-}
-
-fn failed(id: u64, ids: Ids<'_>, failure: &Failure, execution_ms: Option<u64>) -> Bytes {
-    let mut end = failure.message.len().min(TEXT_BYTES_MAX);
-    while !failure.message.is_char_boundary(end) {
-        end -= 1;
-    }
-    let error = CallError {
-        code: failure.code.as_str(),
-        message: failure.message.get(..end).unwrap_or_default(),
-        retryable: failure.retryable,
-        details: raw(failure.details.as_ref()),
-    };
-    encode(&CallResult { error: Some(error), execution_ms, ..blank(id, ids) }, None)
-}
-
-/// A RESULT for a CALL that no run stands for.
-pub(crate) fn refusal(id: u64, ids: Ids<'_>, failure: &Failure) -> Bytes {
-    failed(id, ids, failure, None)
-}
-
-fn too_large(what: &str, bytes: usize, limit: usize) -> Failure {
-    let text = format!("the {what} has {bytes} bytes as a message, the hub takes {limit}");
-    Failure::new(ErrorCode::HandlerError, text)
-}
 
 /// All handlers of this agent.
 #[derive(Debug)]
@@ -426,19 +254,8 @@ impl Running {
             return;
         }
         if let Some(id) = run.id.filter(|_| cx.open) {
-            while run.stream && run.sent < run.credit {
-                let Some(payload) = run.chunks.at(run.sent) else { break };
-                let header = Chunk {
-                    id,
-                    seq: run.sent,
-                    target: None,
-                    content_type: payload.content_type.as_deref(),
-                    private: Private::default(),
-                };
-                let message = encode(&header, Some(&payload.body));
-                run.sent += 1;
-                run.accepted = true;
-                cx.outbound.body(message);
+            while let Some(chunk) = run.next_chunk(id) {
+                cx.outbound.body(chunk);
             }
             run.chunks.shrink(run.sent);
             if run.outcome.is_some() && (!run.stream || run.sent >= run.chunks.produced()) {
@@ -486,35 +303,14 @@ impl Running {
         id: Option<u64>,
     ) {
         let Some(id) = id else { return };
-        let deadline_ms = millis(again.deadline);
-        let header = Dispatch {
-            id,
-            request_id: &again.request_id,
-            call_id: &again.call_id,
-            capability: &again.capability,
-            caller: &again.caller,
-            attempt: again.attempt,
-            deadline_ms,
-            preferred_timeout_ms: None,
-            stream: again.stream,
-            credit: Some(again.credit),
-            mode: again.mode,
-            priority: again.priority,
-            labels: agent_reach_protocol::Labels::default(),
-            traceparent: None,
-            tracestate: None,
-            content_type: None,
-            task_id: None,
-            private: Private::default(),
-        };
         if let Some(served) = self.memory.find(&intent) {
             let served = served.clone();
-            return self.tell_again(cx, intent, &header, served);
+            return self.tell_again(cx, intent, &as_it_came(&again, id), served);
         }
         let key = self.new_key();
         self.by_intent.insert(Arc::clone(&intent), key);
         self.by_id.insert(id, key);
-        self.runs.insert(key, Run::new(cx.now, intent, &header));
+        self.runs.insert(key, Run::new(cx.now, intent, &as_it_came(&again, id)));
         self.holds.push_back((cx.now.after(Duration::from_millis(ACCEPT_HOLD_MS)), key));
         self.handlers += 1;
         again.run = key;
@@ -599,56 +395,5 @@ impl Running {
         .into_iter()
         .flatten()
         .min()
-    }
-}
-
-fn refuse(cx: &mut Context<'_>, header: &Dispatch<'_>, failure: &Failure) {
-    cx.outbound.body(refusal(header.id, Some((header.request_id, header.call_id)), failure));
-}
-
-fn accept(cx: &mut Context<'_>, run: &mut Run, wait: Option<Duration>) {
-    let Some(id) = run.id.filter(|_| cx.open) else { return };
-    run.accepted = true;
-    let header = Accept {
-        id,
-        queue_depth: None,
-        would_timeout: wait.is_some(),
-        wait_ms: wait.map(millis),
-        request_id: None,
-        call_id: None,
-        target: None,
-        attempt: None,
-        task_id: None,
-        private: Private::default(),
-    };
-    cx.outbound.control(encode(&header, None));
-}
-
-fn invocation(run: RunKey, header: &Dispatch<'_>, body: Option<Bytes>) -> Invocation {
-    let text = |word: Option<&str>| word.map(str::to_owned);
-    Invocation {
-        run,
-        request_id: header.request_id.to_owned(),
-        call_id: header.call_id.to_owned(),
-        capability: header.capability.to_owned(),
-        caller: header.caller.to_owned(),
-        attempt: header.attempt,
-        deadline: Duration::from_millis(header.deadline_ms),
-        preferred_timeout: header.preferred_timeout_ms.map(Duration::from_millis),
-        stream: header.stream,
-        credit: header.credit.unwrap_or(CREDIT_DEFAULT),
-        mode: header.mode,
-        priority: header.priority,
-        labels: owned(&header.labels.0),
-        traceparent: text(header.traceparent),
-        tracestate: text(header.tracestate),
-        task_id: text(header.task_id),
-        private: header
-            .private
-            .0
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), Bytes::copy_from_slice(v.0)))
-            .collect(),
-        payload: Payload { body: body.unwrap_or_default(), content_type: text(header.content_type) },
     }
 }
