@@ -1,0 +1,97 @@
+//! Sources stay small and finished, and tests do not wait for time.
+
+use super::tree::{File, files, root};
+
+/// No file is longer.
+const HARD: usize = 700;
+/// No source is longer, unless it stands below.
+const SOFT: usize = 400;
+
+/// Sources over the soft limit, and why they are one file.
+const LONG: [(&str, &str); 12] = [
+    ("core/src/calls/ask.rs", "a CALL from its header to its legs, in the order in which it is judged"),
+    ("core/src/calls/end.rs", "every way in which a call ends meets in one place, so that it ends once"),
+    ("core/src/hub.rs", "composes the core: each input and each timer, and where it goes"),
+    ("core/src/meta.rs", "the hub's own capabilities, one after the other"),
+    ("core/src/views.rs", "the bodies of those capabilities, apart from the state they show"),
+    ("core/tests/sim/peers.rs", "what a simulated peer does, by kind of frame"),
+    ("protocol/src/codec/read.rs", "the strict reader, with its tests"),
+    (
+        "protocol/src/envelope/field.rs",
+        "every type of field with its bounds, and the macro that reads headers",
+    ),
+    ("protocol/tests/properties.rs", "properties of one codec, with the generators they share"),
+    ("sdk/rust/src/session/mod.rs", "the session, from HELLO to GOODBYE, as one state machine"),
+    ("sdk/rust/src/tests.rs", "the SDK against a hub in memory, with that hub"),
+    ("tests/cli.rs", "each command against a real hub, with what they share"),
+];
+
+/// Sleeps that tests may have: file, and why no event could be waited for.
+const SLEEPS: [(&str, &str); 0] = [];
+
+fn is_vector(file: &File) -> bool {
+    file.path.starts_with("protocol/vectors/")
+}
+
+#[test]
+fn no_file_is_long() {
+    for file in files("").iter().filter(|file| !is_vector(file)) {
+        let source = [".rs", ".md", ".toml", ".py", ".ts"].iter().any(|end| file.path.ends_with(end));
+        let lines = file.text.lines().count();
+        assert!(!source || lines <= HARD, "{} has {lines} lines; {HARD} are allowed", file.path);
+        let long = file.path.ends_with(".rs") && lines > SOFT;
+        let known = LONG.iter().any(|(path, _)| *path == file.path);
+        assert!(
+            !long || known,
+            "{} has {lines} lines; split it, or say in LONG why it is one file",
+            file.path
+        );
+    }
+}
+
+#[test]
+fn the_list_of_long_files_names_files_that_are_there() {
+    for (path, _) in LONG {
+        assert!(root().join(path).is_file(), "{path}");
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later_without_a_word() {
+    let marks = [["TO", "DO"], ["FIX", "ME"], ["XX", "X"], ["todo", "!("], ["unimple", "mented!("]];
+    for file in files("").iter().filter(|file| !is_vector(file) && !file.path.ends_with(".lock")) {
+        for mark in marks.map(|parts| parts.concat()) {
+            assert!(!file.text.contains(&mark), "{} has {mark}", file.path);
+        }
+    }
+}
+
+#[test]
+fn no_test_is_ignored() {
+    let mark = ["#[ign", "ore"].concat();
+    for file in files(".rs") {
+        assert!(!file.text.contains(&mark), "{} ignores a test", file.path);
+    }
+}
+
+#[test]
+fn no_test_sleeps() {
+    let mut sleeping = Vec::new();
+    for file in files(".rs").iter().filter(|file| !file.path.starts_with("tests/tidy/")) {
+        let tests = file.tests();
+        if ["sleep(", "sleep_until(", "::sleep;"].iter().any(|call| tests.contains(call)) {
+            sleeping.push(file.path.clone());
+        }
+    }
+    let allowed: Vec<String> = SLEEPS.iter().map(|(path, _)| (*path).to_owned()).collect();
+    assert_eq!(sleeping, allowed);
+}
+
+#[test]
+fn no_thread_of_the_hub_or_the_sdk_sleeps() {
+    let place =
+        |file: &File| ["src/", "core/", "protocol/", "sdk/"].iter().any(|at| file.path.starts_with(at));
+    for file in files(".rs").iter().filter(|file| place(file)) {
+        assert!(!file.program().contains("thread::sleep"), "{} blocks a thread", file.path);
+    }
+}
