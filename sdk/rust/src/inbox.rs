@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use agent_reach_protocol::ErrorCode;
 
 use crate::control::{Control, Item};
-use crate::errors::{CallError, Code};
+use crate::errors::{Accepted, CallError, Code};
 use crate::session::{CallEvent, CallKey};
 
 /// Most bytes that wait for one caller. A hub that keeps to the credit stays far below it.
@@ -35,17 +35,21 @@ fn lock(shared: &Shared) -> MutexGuard<'_, State> {
 /// Two ends of one call. Dropping the first ends the call, dropping the second cancels it.
 pub(crate) fn inbox(key: CallKey, control: Arc<Control>) -> (Sender, Receiver) {
     let shared = Shared::default();
-    (Sender(Arc::clone(&shared)), Receiver { shared, key, control })
+    (Sender { shared: Arc::clone(&shared), taken: false }, Receiver { shared, key, control })
 }
 
 /// The end at the connection.
 #[derive(Debug)]
-pub(crate) struct Sender(Shared);
+pub(crate) struct Sender {
+    shared: Shared,
+    /// The task that owns the connection has the call.
+    taken: bool,
+}
 
 impl Sender {
     /// Hands an event over. `false` when the caller let more wait than is allowed.
     pub(crate) fn push(&self, event: CallEvent) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.shared);
         if state.ended {
             return true;
         }
@@ -68,16 +72,23 @@ impl Sender {
 }
 
 impl Sender {
+    /// From here on the call may have left.
+    pub(crate) const fn take(&mut self) {
+        self.taken = true;
+    }
+
     /// Whether the caller let go already.
     pub(crate) fn is_abandoned(&self) -> bool {
-        lock(&self.0).abandoned
+        lock(&self.shared).abandoned
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
         // The task that owns the connection is gone, or never took the call: nobody else will end it.
-        self.push(CallEvent::Ended(Err(CallError::new(Code::Closed, "the agent is closed"))));
+        let accepted = if self.taken { Accepted::Unknown } else { Accepted::No };
+        let error = CallError::new(Code::Closed, "the agent is closed").accepted(accepted);
+        self.push(CallEvent::Ended(Err(error)));
     }
 }
 
@@ -145,5 +156,25 @@ fn size(event: &CallEvent) -> usize {
             reply.body.body.len() + 64
         }
         CallEvent::Part { result: Err(_), .. } | CallEvent::Ended(Err(_)) => 64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_the_connection_never_took_had_no_provider_and_of_one_that_it_took_nobody_knows() {
+        for (taken, expected) in [(false, Accepted::No), (true, Accepted::Unknown)] {
+            let (mut sender, receiver) = inbox(1, Arc::default());
+            if taken {
+                sender.take();
+            }
+            drop(sender);
+            let waker = Waker::noop();
+            let polled = receiver.poll_next(&Context::from_waker(waker));
+            let Poll::Ready(Some(CallEvent::Ended(Err(error)))) = polled else { panic!("{polled:?}") };
+            assert_eq!((&error.code, error.accepted), (&Code::Closed, expected));
+        }
     }
 }

@@ -202,7 +202,8 @@ impl Driver {
             match command {
                 // A caller that let go before its call was taken has said so already, to no effect.
                 Command::Open(_, _, sender) if sender.is_abandoned() => {}
-                Command::Open(key, spec, sender) => {
+                Command::Open(key, spec, mut sender) => {
+                    sender.take();
                     self.inboxes.insert(key, sender);
                     self.input(Work::Open(key, spec));
                 }
