@@ -96,8 +96,10 @@ fn attempt(command: &CertsCommand) -> Result<Vec<String>, CertsError> {
             let serials = certs::revoke(dir, name)?;
             let mut lines: Vec<_> =
                 serials.iter().map(|serial| format!("revoked {serial} of {name}")).collect();
-            lines
-                .push(format!("wrote {}; the hub applies it when it reloads", dir.join("crl.pem").display()));
+            lines.push(format!(
+                "wrote {}; a hub that runs applies it after a restart",
+                dir.join("crl.pem").display()
+            ));
             Ok(lines)
         }
     }
@@ -144,7 +146,7 @@ mod tests {
         assert_eq!(lines(&issue).unwrap(), [at("made", "agents/a.pem"), at("kept", "agents/a-key.pem")]);
         let revoked = lines(&["revoke", "a", "--dir", &dir]).unwrap();
         assert_eq!(revoked.len(), 3);
-        assert_eq!(revoked[2], at("wrote", "crl.pem; the hub applies it when it reloads"));
+        assert_eq!(revoked[2], at("wrote", "crl.pem; a hub that runs applies it after a restart"));
     }
 
     #[test]

@@ -24,7 +24,8 @@ pub struct Agents {
     pub crl: Option<PathBuf>,
     /// Most connections at one time. 1..=10_000_000, default 100_000.
     pub max_connections: u32,
-    /// Longest time from TCP accept to HELLO. Milliseconds, 100..=600_000, default 5_000.
+    /// Longest time from TCP accept to the WebSocket, and again from there to HELLO. Milliseconds,
+    /// 100..=600_000, default 5_000.
     pub handshake_timeout_ms: u64,
     /// Most handshakes at one time; more wait. 1..=65_536, default 64.
     pub max_handshakes: u32,
@@ -128,7 +129,8 @@ pub struct Limits {
     pub outbound_bytes: usize,
     /// Most calls that wait for a busy capability. 0..=10_000_000, default 10_000.
     pub queue_len: usize,
-    /// Most bytes that all waiting calls hold. Bytes, 0..=1_099_511_627_776, default 268_435_456.
+    /// Most bytes that all open calls hold, waiting or not. Bytes, 0..=1_099_511_627_776, default
+    /// 268_435_456.
     pub queue_bytes: usize,
     /// Most HELLOs of one agent_id in ten seconds. 1..=100_000, default 5.
     pub registrations_per_10s: u32,
