@@ -88,10 +88,12 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
     ExitCode::from(STOPPED)
 }
 
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT. SIGHUP, which other servers take for a reload, is answered with a warning: this version
+/// does not reload, and ending without a drain is the last thing that its sender wants.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -100,15 +102,24 @@ impl Signals {
     /// # Errors
     /// When the system has no room for it.
     pub fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next one that ends the hub.
     pub async fn next(&mut self) {
-        // Cancel-safe: a signal that is not taken now is taken by the next call.
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+        loop {
+            // Cancel-safe: a signal that is not taken now is taken by the next call.
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {
+                    tracing::warn!("SIGHUP: this version does not reload; restart the hub to read its files again");
+                }
+            }
         }
     }
 }
