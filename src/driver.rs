@@ -151,8 +151,8 @@ impl Driver {
         batch: &mut Vec<Outgoing>,
         may_write: bool,
     ) -> bool {
-        let now = self.now();
         let inner = self.lock();
+        let now = self.now();
         let inputs = inbox.drain(..).map(|inbound| inbound.into_input(connection));
         let taken = self.settle(inner, now, inputs, Some(Writer { connection, waker, batch, may_write }));
         if let Some(Batch { since }) = taken.batch {
@@ -163,8 +163,8 @@ impl Driver {
 
     /// The connection's socket is gone.
     pub fn close(&self, connection: ConnectionId) {
-        let now = self.now();
         let mut inner = self.lock();
+        let now = self.now();
         let index = connection.index as usize;
         if let Some(slot) = inner.connections.try_remove(index)
             && let Some(expires) = slot.expires
@@ -234,8 +234,8 @@ impl Driver {
     }
 
     fn tick(&self) {
-        let now = self.now();
         let mut inner = self.lock();
+        let now = self.now();
         let mut inputs = vec![Input::Tick];
         while let Some((at, connection)) = inner.expiries.first().copied() {
             if at > now {
@@ -292,6 +292,7 @@ impl Driver {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// To be asked under the lock: the core's time never goes back, and waiting for the lock takes time.
     fn now(&self) -> Now {
         let micros = self.started.elapsed().as_micros();
         Now::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

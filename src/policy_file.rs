@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use agent_reach_protocol::limits;
 use agent_reach_protocol::names::{CapabilityName, Pattern, is_agent_id};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -27,7 +28,7 @@ use crate::config::{Problem, line_at, read_text};
 /// Most rules of a file.
 pub const MAX_RULES: usize = 100_000;
 /// Most entries of one list in a rule.
-pub const MAX_LIST: usize = 10_000;
+pub const MAX_LIST: usize = limits::LIST_MAX;
 /// Most aliases of a file.
 pub const MAX_ALIASES: usize = 10_000;
 /// Longest identity in bytes.

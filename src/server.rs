@@ -12,7 +12,6 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use crate::config::{Config, Problem};
@@ -87,7 +86,7 @@ impl Server {
             Some(policy) => rules(&PolicyFile::load(&policy.file).map_err(StartError::Policy)?)?,
             None => Policy::open(),
         };
-        let tls = TlsAcceptor::from(tls::server_config(&config.tls_files())?);
+        let tls = tls::server_config(&config.tls_files())?;
         let agents = bind("agents.listen", config.agents.listen).await?;
         let watcher = Arc::new(Watcher { metrics: Metrics::new() });
         let driver = Driver::new(settings(config)?, policy, Arc::clone(&watcher) as Arc<dyn Observer>);
@@ -153,6 +152,14 @@ impl Server {
     /// Where it can be reached.
     pub const fn ready(&self) -> &Ready {
         &self.ready
+    }
+
+    /// Resolves when a part of the hub has ended by itself, which none does unless it is broken. A hub without
+    /// its clock or its listener must not look alive.
+    pub async fn broken(&mut self) {
+        if let Some(Err(error)) = self.tasks.join_next().await {
+            tracing::error!(%error, "a part of the hub has failed");
+        }
     }
 
     /// The hub itself.

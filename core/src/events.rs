@@ -10,6 +10,8 @@ use agent_reach_protocol::{Accept, CallResult, Chunk, ErrorCode, Kind, Private, 
 
 use serde::Serialize;
 
+use bytes::Bytes;
+
 use crate::calls::{Call, Failure};
 use crate::effects::Outcome;
 use crate::hub::{Hub, Turn};
@@ -27,7 +29,7 @@ pub(crate) struct Watch {
     filter: WatchFilter,
     credit: u64,
     seq: u64,
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Bytes>,
     waiting_bytes: usize,
     /// Its credit did not keep up: it ends at the end of the turn that found out.
     behind: bool,
@@ -57,6 +59,10 @@ impl Watch {
     }
 }
 
+/// Most watches of one agent.
+pub(crate) const WATCHES_MAX: usize = 16;
+/// How many times `watch_bytes` may wait for all watches together.
+const WATCHES_OF_FULL_SIZE: usize = 4;
 /// Agents, or calls, in one event of the snapshot.
 const SNAPSHOT_PART: usize = 100;
 
@@ -109,7 +115,7 @@ impl Hub {
         self.end_watches_behind(turn);
     }
 
-    fn snapshot(&self, turn: &Turn<'_>, filter: &WatchFilter) -> Vec<Vec<u8>> {
+    fn snapshot(&self, turn: &Turn<'_>, filter: &WatchFilter) -> Vec<Bytes> {
         let agents: Vec<AgentView<'_>> = match filter.wants("agents") {
             true => {
                 self.registry.by_id_after("").map(|(_, agent)| AgentView::brief(turn.now, agent)).collect()
@@ -123,28 +129,29 @@ impl Hub {
         let bound = self.settings.max_message.saturating_sub(SNAPSHOT_ROOM);
         let mut parts = Vec::new();
         for agents in in_parts(&agents, bound) {
-            parts.push(pack(&Event::Snapshot { event: "snapshot", agents, calls: &[], more: true }));
+            parts.push(pack(&Event::Snapshot { event: "snapshot", agents, calls: &[], more: true }).into());
         }
         for calls in in_parts(&calls, bound) {
-            parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls, more: true }));
+            parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls, more: true }).into());
         }
-        parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls: &[], more: false }));
+        parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls: &[], more: false }).into());
         parts
     }
 
     /// Sends an event to a watch, or keeps it until there is credit.
-    fn feed(&mut self, turn: &mut Turn<'_>, index: usize, event: Vec<u8>) {
+    fn feed(&mut self, turn: &mut Turn<'_>, index: usize, event: Bytes) {
         let bound = self.settings.watch_bytes;
         let Some(watch) = self.watches.get_mut(index) else { return };
-        if watch.credit == 0 || !watch.waiting.is_empty() {
-            watch.waiting_bytes += event.len();
-            watch.behind |= watch.waiting_bytes > bound;
-            if !watch.behind {
-                watch.waiting.push_back(event);
-            }
-            return;
+        if watch.credit > 0 && watch.waiting.is_empty() {
+            return self.send_event(turn, index, &event);
         }
-        self.send_event(turn, index, &event);
+        watch.behind |= watch.waiting_bytes + event.len() > bound
+            || self.watch_waiting + event.len() > bound.saturating_mul(WATCHES_OF_FULL_SIZE);
+        if !watch.behind {
+            watch.waiting_bytes += event.len();
+            self.watch_waiting += event.len();
+            watch.waiting.push_back(event);
+        }
     }
 
     /// Sends an event, for one of the watch's credit.
@@ -161,7 +168,11 @@ impl Hub {
         watch.seq += 1;
         let key = watch.agent;
         let message = encode(&chunk, Some(event));
-        self.send_to_agent(turn, key, Kind::Chunk, Lane::Data, message);
+        // An agent may describe itself at greater length than one message holds.
+        watch.behind |= message.len() > self.settings.max_message;
+        if !watch.behind {
+            self.send_to_agent(turn, key, Kind::Chunk, Lane::Data, message);
+        }
     }
 
     pub(crate) fn on_watch_credit(&mut self, turn: &mut Turn<'_>, index: usize, n: u64) {
@@ -170,6 +181,7 @@ impl Hub {
         while let Some(watch) = self.watches.get_mut(index).filter(|watch| watch.credit > 0) {
             let Some(event) = watch.waiting.pop_front() else { break };
             watch.waiting_bytes = watch.waiting_bytes.saturating_sub(event.len());
+            self.watch_waiting = self.watch_waiting.saturating_sub(event.len());
             self.send_event(turn, index, &event);
         }
     }
@@ -185,7 +197,7 @@ impl Hub {
 
     /// Ends a watch with a reason.
     pub(crate) fn end_watch(&mut self, turn: &mut Turn<'_>, index: usize, failure: Failure) {
-        let Some(watch) = self.watches.try_remove(index) else { return };
+        let Some(watch) = self.drop_watch(index) else { return };
         if let Some(agent) = self.registry.agents.get_mut(watch.agent) {
             agent.asked.remove(&watch.id);
         }
@@ -221,8 +233,10 @@ impl Hub {
     }
 
     /// Forgets a watch whose connection is gone.
-    pub(crate) fn drop_watch(&mut self, index: usize) {
-        drop(self.watches.try_remove(index));
+    pub(crate) fn drop_watch(&mut self, index: usize) -> Option<Watch> {
+        let watch = self.watches.try_remove(index)?;
+        self.watch_waiting = self.watch_waiting.saturating_sub(watch.waiting_bytes);
+        Some(watch)
     }
 
     /// Tells every watch of a subject.
@@ -232,8 +246,9 @@ impl Hub {
         subject: &str,
         agent_id: &str,
         capability: Option<&str>,
-        packed: &[u8],
+        packed: Vec<u8>,
     ) {
+        let packed = Bytes::from(packed);
         let wanting: Vec<usize> = self
             .watches
             .iter()
@@ -241,7 +256,7 @@ impl Hub {
             .map(|(index, _)| index)
             .collect();
         for index in wanting {
-            self.feed(turn, index, packed.to_vec());
+            self.feed(turn, index, packed.clone());
         }
         self.end_watches_behind(turn);
     }
@@ -253,7 +268,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let id = Arc::clone(&agent.id);
         let packed = pack(&Event::Agent { event, agent: AgentView::brief(turn.now, agent) });
-        self.announce(turn, "agents", &id, None, &packed);
+        self.announce(turn, "agents", &id, None, packed);
     }
 
     pub(crate) fn announce_left(&mut self, turn: &mut Turn<'_>, key: usize, reason: &'static str) {
@@ -263,7 +278,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let id = Arc::clone(&agent.id);
         let packed = pack(&Event::Left { event: "agent.disconnected", agent_id: &id, reason });
-        self.announce(turn, "agents", &id, None, &packed);
+        self.announce(turn, "agents", &id, None, packed);
     }
 
     pub(crate) fn announce_call(&mut self, turn: &mut Turn<'_>, index: usize, event: &'static str) {
@@ -273,7 +288,7 @@ impl Hub {
         let Some(call) = self.calls.get(index) else { return };
         let (caller, capability) = (Arc::clone(&call.caller), Arc::clone(&call.capability));
         let packed = pack(&Event::Call { event, call: CallView::of(self, turn.now, call), outcome: None });
-        self.announce(turn, "calls", &caller, Some(&capability), &packed);
+        self.announce(turn, "calls", &caller, Some(&capability), packed);
     }
 
     pub(crate) fn announce_ended(&mut self, turn: &mut Turn<'_>, call: &Call, outcome: Outcome) {
@@ -282,6 +297,6 @@ impl Hub {
         }
         let view = CallView::of(self, turn.now, call);
         let packed = pack(&Event::Call { event: "call.ended", call: view, outcome: Some(outcome.as_str()) });
-        self.announce(turn, "calls", &call.caller, Some(&call.capability), &packed);
+        self.announce(turn, "calls", &call.caller, Some(&call.capability), packed);
     }
 }

@@ -29,8 +29,6 @@ use crate::stats::{Counters, Gauges};
 use crate::time::{Now, Timer, Timers};
 use crate::traces::Traces;
 
-/// WebSocket's own close code of a side that goes away.
-const STOPPED: u16 = 1001;
 /// How often what has expired is removed, in milliseconds.
 const SWEEP_MS: u64 = 10_000;
 
@@ -73,6 +71,8 @@ pub struct Hub {
     pub(crate) open_bytes: usize,
     /// When the drain ends, while the hub drains.
     pub(crate) draining: Option<Now>,
+    /// Bytes that wait for the credit of watches.
+    pub(crate) watch_waiting: usize,
     pub(crate) next_call: u64,
     sweep_at: Option<Now>,
     epoch: u32,
@@ -100,6 +100,7 @@ impl Hub {
             outbound_bytes: 0,
             open_bytes: 0,
             draining: None,
+            watch_waiting: 0,
             next_call: 1,
             sweep_at: None,
             epoch,
@@ -359,74 +360,6 @@ impl Hub {
         self.memory.expire(now);
         if !self.hellos.is_empty() || !self.memory.is_empty() {
             self.sweep_later(now);
-        }
-    }
-
-    /// No new sessions and no new calls. Every agent is told at once, with its own moment to come back, and
-    /// stays connected while it has open calls.
-    fn on_drain(&mut self, turn: &mut Turn<'_>, drain_ms: u64) {
-        if self.draining.is_some() {
-            return;
-        }
-        let until = turn.now.plus_ms(drain_ms);
-        self.draining = Some(until);
-        self.timers.set(until, Timer::Drain);
-        let open: Vec<(ConnectionId, Phase)> =
-            self.sessions.iter().flatten().map(|session| (session.id, session.phase)).collect();
-        for (id, phase) in open {
-            let after = self.come_back_ms();
-            let goodbye = agent_reach_protocol::Goodbye {
-                code: GoodbyeCode::Draining.as_str(),
-                reason: Some("the hub is draining"),
-                reconnect_after_ms: Some(after),
-            };
-            self.counters.sent(Kind::Goodbye);
-            self.send(turn, id, Lane::Control, Outgoing::Message(encode(&goodbye, None)));
-            match phase {
-                Phase::Open(key) => self.end_watches(turn, key),
-                Phase::Fresh | Phase::Over => {}
-            }
-            self.close_if_idle(turn, id);
-        }
-    }
-
-    /// A moment to come back, in milliseconds: five hundred a second do, and nobody before a second.
-    pub(crate) fn come_back_ms(&mut self) -> u64 {
-        let window = 1000 + self.sessions.len() * 2;
-        1000 + self.rng.below(window) as u64
-    }
-
-    /// While draining: a connection without open calls has nothing left to wait for.
-    pub(crate) fn close_if_idle(&mut self, turn: &mut Turn<'_>, id: ConnectionId) {
-        if self.draining.is_none() {
-            return;
-        }
-        let Some(session) = self.session(id) else { return };
-        let idle = match session.phase {
-            Phase::Fresh => true,
-            Phase::Open(key) => self.registry.agents.get(key).is_none_or(|agent| !agent.has_open()),
-            Phase::Over => return,
-        };
-        if idle {
-            self.close(turn, id, GoodbyeCode::Draining);
-            self.leave(turn, id, "draining", false);
-        }
-    }
-
-    fn on_drain_end(&mut self, turn: &mut Turn<'_>) {
-        let open: Vec<ConnectionId> = self.sessions.iter().flatten().map(|session| session.id).collect();
-        for id in open {
-            self.close(turn, id, GoodbyeCode::Draining);
-            self.leave(turn, id, "draining", false);
-        }
-    }
-
-    /// The process ends now: every connection is closed, without a GOODBYE that would promise more.
-    fn on_stop(&mut self, turn: &mut Turn<'_>) {
-        let open: Vec<ConnectionId> = self.sessions.iter().flatten().map(|session| session.id).collect();
-        for id in open {
-            self.send(turn, id, Lane::Control, Outgoing::Close { code: STOPPED, reason: "stopped" });
-            self.leave(turn, id, "stopped", true);
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod authz;
 mod calls;
+mod drain;
 mod effects;
 mod events;
 mod hub;
@@ -31,6 +32,7 @@ mod traces;
 mod views;
 
 pub use authz::{Policy, Rule};
+pub use calls::without_body;
 pub use effects::{DedupeOutcome, Effects, Fact, Liveness, Outcome};
 pub use hub::Hub;
 pub use input::{ConnectionId, Input, Peer};

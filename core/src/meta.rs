@@ -6,9 +6,9 @@ use agent_reach_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::calls::Refusal;
+use crate::calls::{Failure, Refusal};
 use crate::effects::{Fact, Outcome};
-use crate::events::Watch;
+use crate::events::{WATCHES_MAX, Watch};
 use crate::hub::{Hub, Turn};
 use crate::registry::Agent;
 use crate::session::Lane;
@@ -89,16 +89,22 @@ struct Page {
     limit: usize,
     bound: usize,
     more: bool,
+    /// Items that no message could hold: they must not stand in the way of those behind them.
+    left_out: usize,
 }
 
 impl Page {
     fn new(limit: Option<usize>, bound: usize) -> Self {
-        Self { items: Vec::new(), bytes: 0, limit: limit.unwrap_or(PAGE), bound, more: false }
+        Self { items: Vec::new(), bytes: 0, limit: limit.unwrap_or(PAGE), bound, more: false, left_out: 0 }
     }
 
     /// Takes an item; `false` when it is the first that has no room.
     fn push<T: Serialize>(&mut self, item: &T) -> bool {
         let packed = pack(item);
+        if packed.len() > self.bound {
+            self.left_out += 1;
+            return true;
+        }
         self.bytes += packed.len();
         if self.items.len() >= self.limit || self.bytes > self.bound {
             self.more = true;
@@ -108,17 +114,15 @@ impl Page {
         true
     }
 
-    /// The body. Fails when not even one item has room: "more" without an item would never end.
-    fn into_body(self, name: &str) -> Result<Vec<u8>, Refusal> {
-        if self.more && self.items.is_empty() && self.limit > 0 {
-            let message = format!("one item of {name} is over the message limit; narrow the filter");
-            return Err(Refusal::new(ErrorCode::PayloadTooLarge, message));
-        }
+    fn into_body(self, name: &str) -> Vec<u8> {
         let mut map = vec![(rmpv::Value::from(name), rmpv::Value::Array(self.items))];
         if self.more {
             map.push((rmpv::Value::from("more"), rmpv::Value::from(true)));
         }
-        Ok(pack(&rmpv::Value::Map(map)))
+        if self.left_out > 0 {
+            map.push((rmpv::Value::from("left_out"), rmpv::Value::from(self.left_out)));
+        }
+        pack(&rmpv::Value::Map(map))
     }
 }
 
@@ -168,11 +172,11 @@ impl Hub {
         let most = self.settings.max_message;
         let bound = most - HEADER_ROOM.min(most / 2);
         let answer = match name {
-            "hub.agents.list" => self.list_agents(turn, &read(body)?, bound)?,
+            "hub.agents.list" => self.list_agents(turn, &read(body)?, bound),
             "hub.agents.get" => self.get_agent(turn, read_text(body, "agent_id")?)?,
             "hub.agents.disconnect" => self.disconnect_agent(turn, read_text(body, "agent_id")?)?,
-            "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound)?,
-            "hub.calls.list" => self.list_calls(turn, &read(body)?, bound)?,
+            "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound),
+            "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
             "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
             "hub.stats" => self.stats(),
             "hub.events.watch" => return self.watch_events(turn, key, asking, body),
@@ -237,7 +241,7 @@ impl Hub {
         });
     }
 
-    fn list_agents(&self, turn: &Turn<'_>, filter: &AgentFilter, bound: usize) -> Result<Vec<u8>, Refusal> {
+    fn list_agents(&self, turn: &Turn<'_>, filter: &AgentFilter, bound: usize) -> Vec<u8> {
         let mut page = Page::new(filter.limit, bound);
         let after = filter.after.as_deref().unwrap_or_default();
         for (_, agent) in self.registry.by_id_after(after).filter(|(_, agent)| filter.takes(agent)) {
@@ -272,7 +276,7 @@ impl Hub {
         Ok(pack(&Answer { disconnected: agent_id }))
     }
 
-    fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Result<Vec<u8>, Refusal> {
+    fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Vec<u8> {
         let mut page = Page::new(filter.limit, bound);
         let wanted = self
             .registry
@@ -313,7 +317,7 @@ impl Hub {
         page.into_body("capabilities")
     }
 
-    fn list_calls(&self, turn: &Turn<'_>, filter: &CallFilter, bound: usize) -> Result<Vec<u8>, Refusal> {
+    fn list_calls(&self, turn: &Turn<'_>, filter: &CallFilter, bound: usize) -> Vec<u8> {
         let mut page = Page::new(filter.limit, bound);
         for (_, call) in &self.calls {
             let targets = |target: &str| {
@@ -402,6 +406,9 @@ impl Hub {
         }
         let filter: WatchFilter = read(body)?;
         self.make_room(key, 0)?;
+        if self.watches.iter().filter(|(_, watch)| watch.agent == key).count() >= WATCHES_MAX {
+            return Err(Failure::overloaded(&format!("the agent has {WATCHES_MAX} watches open")).into());
+        }
         let number = self.number();
         let request_id = asking.request_id.map_or_else(|| self.made_request_id(number), str::to_owned);
         let credit = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);

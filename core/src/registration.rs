@@ -1,6 +1,6 @@
 //! Registration: from HELLO to WELCOME, and what UPDATE changes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent_reach_protocol::names::{self, Pattern};
@@ -78,7 +78,8 @@ impl Hub {
             }
         };
         let (offers, notices) = self.read_offers(&hello.capabilities, &grant, &[]);
-        let max_concurrency = hello.max_concurrency.unwrap_or(limits::MAX_CONCURRENCY_DEFAULT);
+        let slots = hello.max_concurrency.unwrap_or(limits::MAX_CONCURRENCY_DEFAULT);
+        let slots = slots.min(limits::MAX_CONCURRENCY_MAX);
         let agent = Agent {
             id: agent_id.into(),
             identity: peer.identity,
@@ -95,7 +96,7 @@ impl Hub {
             grant,
             declared,
             offers,
-            max_concurrency: u32::try_from(max_concurrency).unwrap_or(u32::MAX),
+            max_concurrency: u32::try_from(slots).unwrap_or(u32::MAX),
             in_flight: 0,
             status: hello.status.unwrap_or(AgentStatus::Ready),
             suspect: false,
@@ -176,9 +177,11 @@ impl Hub {
         kept: &[Offer],
     ) -> (Vec<Offer>, Vec<Notice>) {
         let mut offers: Vec<Offer> = Vec::with_capacity(listed.len());
+        let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut notices = Vec::new();
-        let replaced = |offer: &&Offer| listed.iter().any(|new| *names::fold(new.name) == *offer.name);
-        let mut described: usize = kept.iter().filter(|offer| !replaced(offer)).map(Offer::described).sum();
+        let new: BTreeSet<_> = listed.iter().map(|capability| names::fold(capability.name)).collect();
+        let stays = |offer: &&Offer| !new.contains(&*offer.name);
+        let mut described: usize = kept.iter().filter(stays).map(Offer::described).sum();
         for capability in listed {
             let (offer, folded) = match Offer::read(capability, &self.registry.names) {
                 Ok(read) => read,
@@ -190,7 +193,7 @@ impl Hub {
             described += offer.described();
             if !offer.names().all(|name| covers(&grant.provide, name)) {
                 notices.push(Notice::forbidden(&offer.name));
-            } else if offers.iter().any(|other| other.name == offer.name) {
+            } else if taken.contains(&offer.name) {
                 notices.push(Notice::invalid(&offer.name, "it is listed twice"));
             } else if described > limits::DESCRIPTIONS_BYTES_MAX {
                 let reason = "descriptions and schemas of the agent's capabilities are over 1 MiB together";
@@ -199,6 +202,7 @@ impl Hub {
                 if folded {
                     notices.push(Notice::folded(capability.name, &offer.name));
                 }
+                taken.insert(Arc::clone(&offer.name));
                 offers.push(offer);
             }
         }
@@ -225,13 +229,15 @@ impl Hub {
                     }
                     self.detach(turn, key);
                 }
-                let same =
-                    self.registry.agents.get(key).is_some_and(|before| before.instance == agent.instance);
+                let same = self.registry.agents.get(key).is_some_and(|before| {
+                    before.instance == agent.instance && before.identity == agent.identity
+                });
                 if !same {
                     // Another life of the process has lost what the earlier one was given.
                     self.settle_given(turn, key);
                 }
                 let offers = std::mem::take(&mut agent.offers);
+                let window = self.registry.agents.get(key).and_then(|before| before.away_until);
                 self.set_agent_timer(key, None);
                 if let Some(before) = self.registry.agents.get_mut(key) {
                     agent.id = Arc::clone(&before.id);
@@ -244,7 +250,10 @@ impl Hub {
                 }
                 self.registry.set_offers(key, offers);
                 // Calls it asked for wait for it to ask again, no longer than had it stayed away.
-                self.await_asking_again(turn.now, key);
+                let until = window.unwrap_or_else(|| turn.now.plus_ms(self.settings.resume_ms));
+                if self.registry.agents.get(key).is_some_and(|agent| !agent.detached.is_empty()) {
+                    self.set_agent_timer(key, Some(until));
+                }
                 key
             }
         };
@@ -257,12 +266,6 @@ impl Hub {
         }
         turn.fx.facts.push(Fact::Registered { agent: name, identity, replaced });
         (key, replaced)
-    }
-
-    fn await_asking_again(&mut self, now: Now, key: usize) {
-        if self.registry.agents.get(key).is_some_and(|agent| !agent.detached.is_empty()) {
-            self.set_agent_timer(key, Some(now.plus_ms(self.settings.resume_ms)));
-        }
     }
 
     fn welcome(
@@ -311,17 +314,16 @@ impl Hub {
         if let Some(status) = update.status {
             agent.status = status;
         }
-        let mut notices = Vec::new();
-        if !update.add.is_empty() {
-            let Some(agent) = self.registry.agents.get(key) else { return };
-            let (offers, said) = self.read_offers(&update.add, &agent.grant, &agent.offers);
-            notices.extend(said.into_iter().map(|notice| ("add", notice)));
-            self.registry.add_offers(key, offers);
-        }
-        for name in &update.remove {
-            if !self.registry.remove_offer(key, &names::fold(name)) {
-                notices.push(("remove", Notice::invalid(name, "it is not registered")));
-            }
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let (added, said) = self.read_offers(&update.add, &agent.grant, &agent.offers);
+        let mut notices: Vec<(&str, Notice)> = said.into_iter().map(|notice| ("add", notice)).collect();
+        if !update.add.is_empty() || !update.remove.is_empty() {
+            let left_out = self.registry.edit_offers(key, |offers| {
+                let mut left_out = add(offers, added);
+                left_out.extend(remove(offers, &update.remove));
+                left_out
+            });
+            notices.extend(left_out.into_iter().flatten());
         }
         for (field, notice) in notices {
             if let Some(code) = notice.left_out {
@@ -334,6 +336,31 @@ impl Hub {
             self.announce_agent(turn, key, "agent.updated");
         }
     }
+}
+
+/// Puts new offers in the place of those of the same name, or behind the others while there is room.
+fn add(offers: &mut Vec<Offer>, added: Vec<Offer>) -> Vec<(&'static str, Notice)> {
+    let places: BTreeMap<Arc<str>, usize> =
+        offers.iter().enumerate().map(|(place, offer)| (Arc::clone(&offer.name), place)).collect();
+    let mut left_out = Vec::new();
+    for offer in added {
+        let place = places.get(&offer.name).copied().unwrap_or(offers.len());
+        if let Some(own) = offers.get_mut(place) {
+            *own = offer;
+        } else if offers.len() < limits::CAPABILITIES_MAX {
+            offers.push(offer);
+        } else {
+            left_out.push(("add", Notice::invalid(&offer.name, "the agent has 1024 capabilities")));
+        }
+    }
+    left_out
+}
+
+/// Withdraws offers by name; says which there were none of.
+fn remove<'a>(offers: &mut Vec<Offer>, listed: &[&'a str]) -> Vec<(&'static str, Notice)> {
+    let mut unknown: BTreeMap<_, &'a str> = listed.iter().map(|name| (names::fold(name), *name)).collect();
+    offers.retain(|offer| unknown.remove(&*offer.name).is_none());
+    unknown.into_values().map(|name| ("remove", Notice::invalid(name, "it is not registered"))).collect()
 }
 
 fn read_patterns(calls: Option<&[&str]>) -> Result<Option<Box<[Pattern]>>, String> {

@@ -1,11 +1,11 @@
 //! Agents, and the index from capability names to who offers them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent_reach_protocol::codec::Writer;
 use agent_reach_protocol::names::{CapabilityName, Pattern};
-use agent_reach_protocol::{AgentStatus, Capability, FieldValue, Labels, Load, limits};
+use agent_reach_protocol::{AgentStatus, Capability, FieldValue, Labels, Load};
 use slab::Slab;
 
 use crate::authz::{Grant, covers};
@@ -205,7 +205,14 @@ impl Agent {
             queued: load.queued,
             cpu: load.cpu,
             memory: load.memory,
-            levels: load.levels.0.iter().map(|(name, level)| ((*name).into(), *level)).collect(),
+            // What it does not offer is no capability of its own to be full.
+            levels: load
+                .levels
+                .0
+                .iter()
+                .filter(|(name, _)| self.offers.iter().any(|offer| &*offer.name == *name))
+                .map(|(name, level)| ((*name).into(), *level))
+                .collect(),
         }));
     }
 
@@ -225,7 +232,7 @@ pub(crate) fn own_labels(labels: &Labels<'_>) -> Box<[(Box<str>, Box<str>)]> {
 /// Who offers one name.
 #[derive(Debug, Default)]
 pub(crate) struct Offered {
-    /// Agents that offer it, by own name or alias, in the order they came.
+    /// Agents that offer it, by own name or alias, in the order of their keys.
     pub(crate) by: Vec<usize>,
     /// Its number among the idle names, while nobody offers it.
     idle: Option<u64>,
@@ -273,14 +280,16 @@ impl Names {
         if let Some(number) = offered.idle.take() {
             self.idle.remove(&number);
         }
-        if !offered.by.contains(&agent) {
-            offered.by.push(agent);
+        if let Err(place) = offered.by.binary_search(&agent) {
+            offered.by.insert(place, agent);
         }
     }
 
     fn withdraw(&mut self, name: &Arc<str>, agent: usize) {
         let Some(offered) = self.known.get_mut(name) else { return };
-        offered.by.retain(|other| *other != agent);
+        if let Ok(place) = offered.by.binary_search(&agent) {
+            offered.by.remove(place);
+        }
         if !offered.by.is_empty() || offered.idle.is_some() {
             return;
         }
@@ -319,70 +328,50 @@ impl Registry {
             .filter_map(|(_, key)| self.agents.get(*key).map(|agent| (*key, agent)))
     }
 
-    pub(crate) fn insert(&mut self, agent: Agent) -> usize {
+    pub(crate) fn insert(&mut self, mut agent: Agent) -> usize {
         let id = Arc::clone(&agent.id);
+        let offers = std::mem::take(&mut agent.offers);
         let key = self.agents.insert(agent);
         self.by_id.insert(id, key);
-        self.index(key);
+        self.set_offers(key, offers);
         key
     }
 
     pub(crate) fn remove(&mut self, key: usize) {
-        self.unindex(key);
+        self.set_offers(key, Vec::new());
         if let Some(agent) = self.agents.try_remove(key) {
             self.by_id.remove(&agent.id);
         }
     }
 
-    /// Replaces or adds offers of one agent.
-    pub(crate) fn add_offers(&mut self, key: usize, offers: Vec<Offer>) {
-        self.unindex(key);
-        if let Some(agent) = self.agents.get_mut(key) {
-            for offer in offers {
-                if let Some(own) = agent.offers.iter_mut().find(|own| own.name == offer.name) {
-                    *own = offer;
-                } else if agent.offers.len() < limits::CAPABILITIES_MAX {
-                    agent.offers.push(offer);
-                }
-            }
-        }
-        self.index(key);
-    }
-
     /// Replaces all offers of one agent.
     pub(crate) fn set_offers(&mut self, key: usize, offers: Vec<Offer>) {
-        self.unindex(key);
-        if let Some(agent) = self.agents.get_mut(key) {
-            agent.offers = offers;
-            agent.offers.shrink_to_fit();
-        }
-        self.index(key);
+        self.edit_offers(key, |own| {
+            *own = offers;
+            own.shrink_to_fit();
+        });
     }
 
-    /// Withdraws one offer; `false` when the agent has none of that name.
-    pub(crate) fn remove_offer(&mut self, key: usize, name: &str) -> bool {
-        let has = self.agents.get(key).is_some_and(|agent| agent.offers.iter().any(|o| &*o.name == name));
-        if has {
-            self.unindex(key);
-            if let Some(agent) = self.agents.get_mut(key) {
-                agent.offers.retain(|offer| &*offer.name != name);
-            }
-            self.index(key);
-        }
-        has
-    }
-
-    fn index(&mut self, key: usize) {
-        let Some(agent) = self.agents.get(key) else { return };
-        for name in agent.offers.iter().flat_map(Offer::names) {
+    /// Changes the offers of one agent, and indexes the names that differ: a name that stays is never without
+    /// the agent, and a long list costs no more than its changes. `None` for an unknown agent.
+    pub(crate) fn edit_offers<R>(
+        &mut self,
+        key: usize,
+        edit: impl FnOnce(&mut Vec<Offer>) -> R,
+    ) -> Option<R> {
+        let agent = self.agents.get_mut(key)?;
+        let names = |offers: &[Offer]| -> BTreeSet<Arc<str>> {
+            offers.iter().flat_map(Offer::names).map(Arc::clone).collect()
+        };
+        let before = names(&agent.offers);
+        let answer = edit(&mut agent.offers);
+        let after = names(&agent.offers);
+        for name in after.difference(&before) {
             self.names.offer(name, key);
         }
-    }
-
-    fn unindex(&mut self, key: usize) {
-        let Some(agent) = self.agents.get(key) else { return };
-        for name in agent.offers.iter().flat_map(Offer::names) {
+        for name in before.difference(&after) {
             self.names.withdraw(name, key);
         }
+        Some(answer)
     }
 }

@@ -195,7 +195,10 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
         let Some((position, choice)) = one(&able, wanted.policy, note.preferred, rng) else {
             return Routed::Nobody(NoRoute::NoneAble, note);
         };
-        if let Some(offered) = registry.names.get_mut(wanted.name) {
+        // The turn goes round among all who offer it, not among those that one caller names.
+        if wanted.agents.is_none()
+            && let Some(offered) = registry.names.get_mut(wanted.name)
+        {
             offered.turn = position + 1;
         }
         return Routed::To(smallvec::smallvec![choice], note);

@@ -149,10 +149,14 @@ impl Hub {
             return Mark::default();
         }
         let queue = &mut session.outbound;
+        let before = queue.bytes();
+        if before > bound {
+            // Past its bound already: the session ends with this turn, and nothing more is piled up for it.
+            return Mark::default();
+        }
         if queue.is_empty() {
             turn.fx.wake.push(id);
         }
-        let before = queue.bytes();
         let mark = match lane {
             Lane::Data => queue.push_data(turn.now, outgoing),
             Lane::Control => {
@@ -170,6 +174,13 @@ impl Hub {
         }
         self.outbound_bytes = self.outbound_bytes + after - before;
         mark
+    }
+
+    /// Whether what is queued for an agent has passed the bound, so that its session ends with this turn.
+    pub(crate) fn is_overfull(&self, key: usize) -> bool {
+        let id = self.registry.agents.get(key).and_then(|agent| agent.session);
+        let session = id.and_then(|id| self.session(id));
+        session.is_none_or(|session| session.outbound.bytes() > self.settings.outbound_bytes)
     }
 
     /// Ends the sessions whose queues passed their bound. Done after the input that filled them, so that
@@ -195,23 +206,31 @@ impl Hub {
         reason: &str,
         reconnect_after_ms: Option<u64>,
     ) {
-        let Some(session) = self.session_mut(id) else { return };
-        let dropped = session.outbound.bytes();
-        session.outbound.clear();
-        self.outbound_bytes = self.outbound_bytes.saturating_sub(dropped);
+        self.clear_outbound(id);
         let reason = clip(reason);
         let goodbye = Goodbye { code: code.as_str(), reason: Some(reason), reconnect_after_ms };
         self.counters.sent(Kind::Goodbye);
         self.send(turn, id, Lane::Control, Outgoing::Message(encode(&goodbye, None)));
-        // A queue that was not empty woke nobody: its owner has not come yet. It is told again now.
-        turn.fx.wake.push(id);
         self.close(turn, id, code);
+    }
+
+    /// Drops what waits for a connection.
+    pub(crate) fn clear_outbound(&mut self, id: ConnectionId) {
+        let Some(session) = self.session_mut(id) else { return };
+        let dropped = session.outbound.bytes();
+        session.outbound.clear();
+        self.outbound_bytes = self.outbound_bytes.saturating_sub(dropped);
     }
 
     /// Queues the WebSocket close behind everything else; nothing is sent after it.
     pub(crate) fn close(&mut self, turn: &mut Turn<'_>, id: ConnectionId, code: GoodbyeCode) {
+        if self.is_over(id) {
+            return;
+        }
         let close = Outgoing::Close { code: code.close_code(), reason: code.as_str() };
         self.send(turn, id, Lane::Data, close);
+        // A queue that is not empty wakes nobody, and this connection may wait for its peer to take something.
+        turn.fx.wake.push(id);
         if let Some(session) = self.session_mut(id)
             && session.phase == Phase::Fresh
         {

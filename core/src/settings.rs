@@ -43,7 +43,7 @@ pub struct Settings {
     pub traces: usize,
     /// Most capability names remembered as once offered. Default 10000.
     pub names: usize,
-    /// Most bytes that wait for the credit of one watch. Default 4 MiB.
+    /// Most bytes that wait for the credit of one watch; four times as many for all. Default 16 MiB.
     pub watch_bytes: usize,
 }
 
@@ -69,7 +69,7 @@ impl Default for Settings {
             dedupe_bytes: 256 << 20,
             traces: 4096,
             names: 10_000,
-            watch_bytes: 4 << 20,
+            watch_bytes: 16 << 20,
         }
     }
 }

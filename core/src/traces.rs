@@ -7,7 +7,7 @@ use crate::effects::Outcome;
 use crate::routing::Note;
 use crate::time::Now;
 
-/// Most steps one trace keeps; a call with more says so by its last step.
+/// Most steps one trace keeps. What is over is left out, but never the end.
 const STEPS_MAX: usize = 256;
 
 /// One thing that was decided, or happened.
@@ -50,7 +50,7 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn step(&mut self, now: Now, step: Step) {
-        if self.steps.len() < STEPS_MAX {
+        if self.steps.len() < STEPS_MAX || matches!(step, Step::Ended(_)) {
             self.steps.push((now, step));
         }
     }

@@ -106,7 +106,7 @@ fn a_lost_target_fails_only_its_own_part() {
 
 #[test]
 fn the_parts_of_a_fan_out_are_kept_within_the_bound_of_open_bytes_or_not_at_all() {
-    let mut w = World::with(Settings { open_bytes: 5000, ..Settings::default() });
+    let mut w = World::with(Settings { open_bytes: 8000, ..Settings::default() });
     for name in ["p1", "p2", "p3"] {
         w.join(name, provider(name, "echo"));
     }
@@ -120,7 +120,7 @@ fn the_parts_of_a_fan_out_are_kept_within_the_bound_of_open_bytes_or_not_at_all(
     let heard = w.heard("c");
     assert!(heard.len() == 1 && heard[0].starts_with("RESULT 2 completed of=p1 more \"xxx"), "{heard:?}");
     w.say_with("p2", &completed(1), &"x".repeat(4000));
-    assert!(w.hub.gauges().open_bytes < 1000, "{:?}", w.hub.gauges());
+    assert!(w.hub.gauges().open_bytes < 3000, "{:?}", w.hub.gauges());
     w.say("p3", &completed(1));
     assert_eq!((w.hub.gauges().open_bytes, w.hub.gauges().remembered), (0, 0));
     // What was not kept cannot be repeated: the intent is free again.

@@ -42,6 +42,10 @@ pub const PRIVATE_BYTES_MAX: usize = 16_384;
 
 /// Slots of an agent that names no `max_concurrency`.
 pub const MAX_CONCURRENCY_DEFAULT: u64 = 50;
+/// Most slots of an agent: more are read as so many.
+pub const MAX_CONCURRENCY_MAX: u64 = 65_536;
+/// Longest `accept_timeout_ms`, `timeout_ms` and `budget_ms`, in milliseconds: longer ones are read as so long.
+pub const TIME_MS_MAX: u64 = 86_400_000;
 /// First window of a stream when the caller names no `credit`, in chunks.
 pub const CREDIT_DEFAULT: u64 = 16;
 /// `keep_ms` of a call that names none, in milliseconds.

@@ -89,6 +89,8 @@ fn the_table_of_limits_is_that_of_the_code() {
         PRIVATE_KEYS_MAX,
         PRIVATE_BYTES_MAX,
         MAX_CONCURRENCY_DEFAULT,
+        MAX_CONCURRENCY_MAX,
+        TIME_MS_MAX,
         CREDIT_DEFAULT,
         KEEP_MS_DEFAULT,
         KEEP_MS_MADE,

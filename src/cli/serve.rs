@@ -66,7 +66,7 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
             return ExitCode::from(FAILED);
         }
     };
-    let server = match Server::start(config, dir).await {
+    let mut server = match Server::start(config, dir).await {
         Ok(server) => server,
         Err(error) => {
             eprintln!("{error}");
@@ -74,7 +74,11 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
         }
     };
     on_ready(server.ready().clone());
-    signals.next().await;
+    // Cancel-safe: whichever comes first ends the process.
+    tokio::select! {
+        () = signals.next() => {}
+        () = server.broken() => return ExitCode::from(FAILED),
+    }
     let driver = server.driver();
     // Cancel-safe: whichever comes first ends the process.
     tokio::select! {

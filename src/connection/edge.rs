@@ -1,9 +1,8 @@
 //! The edge of a connection: its subprotocol on the wire, MessagePack inside.
 
+use agent_reach_core::without_body;
 use agent_reach_protocol::limits::{SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK};
-use agent_reach_protocol::{
-    CallError, ErrorCode, FieldError, ResultStatus, ToAgent, decode_to_agent, encode, json,
-};
+use agent_reach_protocol::{FieldError, json};
 use bytes::Bytes;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -86,19 +85,4 @@ fn to_json(message: &Bytes, max_message: usize) -> Result<String, String> {
         return Err(format!("as JSON the message has {} bytes; {max_message} are allowed", text.len()));
     }
     Ok(text)
-}
-
-/// A RESULT that says why its body is missing; `None` when the message is no RESULT.
-fn without_body(message: &Bytes, reason: &str) -> Option<Bytes> {
-    let Ok((ToAgent::Result(mut result), _)) = decode_to_agent(message) else { return None };
-    let text = format!("the result's body cannot be turned into JSON: {reason}");
-    result.status = ResultStatus::Failed;
-    result.content_type = None;
-    result.error = Some(CallError {
-        code: ErrorCode::HandlerError.as_str(),
-        message: &text,
-        retryable: false,
-        details: None,
-    });
-    Some(encode(&result, None))
 }

@@ -27,6 +27,8 @@ use crate::driver::{BATCH_BYTES, Driver, Inbound};
 
 /// Most messages that are read before the core is entered.
 const READ_FRAMES: usize = 32;
+/// About the most bytes that are read before the core is entered: they are decoded under its lock.
+const READ_BYTES: usize = 256 * 1024;
 /// How long a peer has to answer our close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// How long a slow peer has to take what is in the way of its GOODBYE. The session is over by then, and all
@@ -44,7 +46,8 @@ pub fn websocket_config(max_message: usize) -> WebSocketConfig {
         .read_buffer_size(1024)
         .write_buffer_size(WRITE_BUFFER)
         // A batch is taken only when the one before has left, so this bound is never met by honest means.
-        .max_write_buffer_size(WRITE_BUFFER + BATCH_BYTES + 8 * max_message)
+        // As JSON a batch may be six times as long.
+        .max_write_buffer_size(WRITE_BUFFER + BATCH_BYTES + 8 * max_message.max(BATCH_BYTES))
         .max_message_size(Some(max_message))
         .max_frame_size(Some(max_message))
         .accept_unmasked_frames(false)
@@ -115,11 +118,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Reads up to a batch. `Err`: the socket is gone.
     fn read(&mut self, cx: &mut Context<'_>, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
-        while inbox.len() < READ_FRAMES && !self.broken {
+        let mut bytes = 0;
+        while inbox.len() < READ_FRAMES && bytes < READ_BYTES && !self.broken {
             match Pin::new(&mut self.socket).poll_next(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(message))) => {
                     // The library queues the pong, and only a flush sends it.
+                    bytes += message.len();
                     self.unflushed |= matches!(message, Message::Ping(_) | Message::Close(_));
                     inbox.extend(self.encoding.inbound(message));
                 }
@@ -170,10 +175,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                 },
                 Outgoing::Ping => Message::Ping(bytes::Bytes::new()),
-                Outgoing::Close { code, reason } => {
-                    self.start_close(CloseCode::from(code), reason)?;
-                    continue;
-                }
+                // Nothing follows it.
+                Outgoing::Close { code, reason } => return self.start_close(CloseCode::from(code), reason),
             };
             Pin::new(&mut self.socket).start_send(message).map_err(drop)?;
             self.unflushed = true;

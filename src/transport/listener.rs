@@ -3,14 +3,16 @@
 //! What a peer can hold before it is known is bounded three times: connections in all, handshakes under way,
 //! and the time of each. A peer that connects and says nothing holds no place among the handshakes.
 
+use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_reach_core::Peer;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::WebSocketStream;
 use tracing::{debug, warn};
@@ -22,6 +24,11 @@ use crate::transport::upgrade::upgrade;
 
 /// How long accepting pauses when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long one peer may hold a place among the handshakes.
+const PLACE_HELD: Duration = Duration::from_secs(1);
+/// How many sockets may be on their way to a WebSocket, for each place among the handshakes.
+const LOBBY_FACTOR: usize = 64;
 
 /// Bounds of the listener.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +73,7 @@ pub struct Listener {
     /// Where sockets come from.
     pub socket: TcpListener,
     /// How they become TLS streams.
-    pub tls: TlsAcceptor,
+    pub tls: Arc<ServerConfig>,
     /// The hub.
     pub driver: Arc<Driver>,
     /// Bounds.
@@ -79,6 +86,7 @@ impl Listener {
     /// Accepts until the task is dropped.
     pub async fn run(self) {
         let room = Arc::new(Semaphore::new(self.limits.connections));
+        let lobby = Arc::new(Semaphore::new(self.limits.handshakes.saturating_mul(LOBBY_FACTOR)));
         let shared = Arc::new(Shared {
             tls: self.tls,
             driver: self.driver,
@@ -89,6 +97,10 @@ impl Listener {
         loop {
             let socket = match self.socket.accept().await {
                 Ok((socket, _)) => socket,
+                // The peer was gone before it was accepted: nothing is wrong here.
+                Err(error) if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) => {
+                    continue;
+                }
                 Err(error) => {
                     // Out of descriptors, most likely: trying again at once would only burn the processor.
                     warn!(%error, "cannot accept a connection");
@@ -96,17 +108,18 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            let places = Arc::clone(&lobby).try_acquire_owned();
+            let (Ok(waiting), Ok(permit)) = (places, Arc::clone(&room).try_acquire_owned()) else {
                 shared.gatekeeper.accepted(Accepted::Full, Duration::ZERO);
                 continue;
             };
-            tokio::spawn(admit(Arc::clone(&shared), socket, permit));
+            tokio::spawn(admit(Arc::clone(&shared), socket, waiting, permit));
         }
     }
 }
 
 struct Shared {
-    tls: TlsAcceptor,
+    tls: Arc<ServerConfig>,
     driver: Arc<Driver>,
     limits: Limits,
     gatekeeper: Arc<dyn Gatekeeper>,
@@ -114,11 +127,16 @@ struct Shared {
 }
 
 /// The whole life of an accepted socket.
-async fn admit(shared: Arc<Shared>, socket: TcpStream, permit: OwnedSemaphorePermit) {
+async fn admit(
+    shared: Arc<Shared>,
+    socket: TcpStream,
+    waiting: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
+) {
     // Boxed, and gone before the long life begins: inline it would cost every idle connection the size of
     // the handshake's largest state, for ever.
     let connection = Box::pin(open(&shared, socket)).await;
-    drop(shared);
+    drop((shared, waiting));
     if let Some(connection) = connection {
         connection.await;
     }
@@ -143,12 +161,17 @@ async fn shake_hands(
     socket: TcpStream,
 ) -> Result<(WebSocketStream<TlsStream<TcpStream>>, Encoding), Accepted> {
     socket.set_nodelay(true).map_err(|_| Accepted::NoWebSocket)?;
-    socket.readable().await.map_err(|_| Accepted::NoWebSocket)?;
-    let _place = shared.handshakes.acquire().await.map_err(|_| Accepted::Full)?;
-    let stream = shared.tls.accept(socket).await.map_err(|error| {
+    let failed = |error| {
         debug!(%error, "TLS handshake failed");
         shared.gatekeeper.tls_failed(&error)
-    })?;
+    };
+    // A peer that has not said what it wants holds no place among the handshakes, which cost the processor.
+    let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket).await.map_err(failed)?;
+    let stream = {
+        let _place = shared.handshakes.acquire().await.map_err(|_| Accepted::Full)?;
+        let rest = hello.into_stream(Arc::clone(&shared.tls));
+        tokio::time::timeout(PLACE_HELD, rest).await.map_err(|_| Accepted::TooSlow)?.map_err(failed)?
+    };
     upgrade(stream, websocket_config(shared.limits.max_message)).await.map_err(|error| {
         debug!(%error, "upgrade refused");
         Accepted::NoWebSocket

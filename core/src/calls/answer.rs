@@ -18,6 +18,9 @@ use crate::registry::Asked;
 use crate::session::Lane;
 use crate::traces::Step;
 
+/// Most ACCEPTs of one provider that are forwarded for one call.
+const ACCEPTS_MAX: u8 = 16;
+
 impl Hub {
     fn leg_of(&self, key: usize, id: u64) -> Option<usize> {
         self.registry.agents.get(key)?.given.get(&id).copied()
@@ -37,7 +40,13 @@ impl Hub {
         self.start_processing(turn, index, call_index);
         let epoch = self.epoch();
         let Some(call) = self.calls.get(call_index) else { return };
-        let Some(leg) = self.legs.get(index) else { return };
+        let Some(leg) = self.legs.get_mut(index) else { return };
+        if leg.accepts >= ACCEPTS_MAX {
+            // Enough to negotiate by; more would only fill the caller's queue ahead of everything else.
+            self.counters.late += 1;
+            return;
+        }
+        leg.accepts += 1;
         let call_id = call_id(epoch, call.number);
         let mut told = Accept {
             id: 0,
@@ -216,6 +225,9 @@ impl Hub {
     }
 
     pub(crate) fn on_credit(&mut self, turn: &mut Turn<'_>, key: usize, credit: &Credit<'_>) {
+        if credit.n == 0 {
+            return;
+        }
         match self.asked(key, credit.id) {
             Some(Asked::Watch(watch)) => self.on_watch_credit(turn, watch, credit.n),
             Some(Asked::Call(call)) if self.calls.get(call).is_some_and(|call| call.stream) => {

@@ -9,7 +9,7 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::{Call, Failure, Listener, Refusal};
+use super::{CALL_BYTES, Call, Failure, LEG_BYTES, Listener, Refusal};
 use crate::authz;
 use crate::effects::{DedupeOutcome, Fact};
 use crate::hub::{Complaint, Hub, Turn};
@@ -91,6 +91,10 @@ impl Hub {
                 return Err(Refusal { failure, note: Some(note) });
             }
         };
+        let copies = chosen.len().saturating_mul(message.len());
+        if chosen.len() > 1 && self.outbound_bytes + copies > self.settings.open_bytes {
+            return Err(Failure::overloaded("the copies for all targets together fill their bound").into());
+        }
         let call = self.open_call(turn, key, asking, &asked, message, body, fingerprint, note);
         self.give_all(turn, call, asking, &wanted, &chosen);
         Ok(())
@@ -134,6 +138,11 @@ impl Hub {
             }
             Known::Open(call) => {
                 self.within_in_flight(key)?;
+                if self.calls.get(call).is_some_and(|call| call.listeners.len() >= LISTENERS_MAX) {
+                    let message =
+                        format!("request_id {request_id:?} is waited for {LISTENERS_MAX} times already");
+                    return Err(Failure::overloaded(&message).into());
+                }
                 turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Joined));
                 self.join(turn, key, asking, call);
                 Ok(true)
@@ -152,7 +161,7 @@ impl Hub {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the hub is draining"));
         }
         self.within_in_flight(key)?;
-        if self.open_bytes + bytes > self.settings.open_bytes {
+        if self.open_bytes + bytes + CALL_BYTES + LEG_BYTES > self.settings.open_bytes {
             return Err(Failure::overloaded("the open calls of all agents together fill their bound").into());
         }
         Ok(())
@@ -160,7 +169,10 @@ impl Hub {
 
     /// Bound of the calls, joined ones and watches that are open on one connection.
     fn within_in_flight(&self, key: usize) -> Result<(), Refusal> {
-        let open = self.registry.agents.get(key).map_or(0, |agent| agent.asked.len());
+        let open = self.registry.agents.get(key).map_or(0, |agent| {
+            // What it left behind on an earlier connection counts until it is settled.
+            agent.asked.len() + agent.detached.len()
+        });
         if open < self.settings.max_in_flight {
             return Ok(());
         }
@@ -184,19 +196,11 @@ impl Hub {
             Some(agent) => (Arc::clone(&agent.id), Arc::clone(&agent.identity)),
             None => ("".into(), "".into()),
         };
-        let mut number = self.number();
-        let made;
-        let request_id = match asking.request_id {
-            Some(request_id) => request_id,
-            None => {
-                // A caller can guess the next id and use it for an intent of its own: that one keeps it.
-                while self.memory.has(&identity, &self.made_request_id(number)) {
-                    number = self.number();
-                }
-                made = self.made_request_id(number);
-                &made
-            }
+        let (number, made) = match asking.request_id {
+            Some(_) => (self.number(), String::new()),
+            None => self.make_request_id(&identity),
         };
+        let request_id = asking.request_id.unwrap_or(&made);
         let capability = self.registry.names.intern(asked);
         let mut trace = Trace {
             number,
@@ -207,6 +211,8 @@ impl Hub {
             steps: Vec::with_capacity(5),
         };
         trace.step(turn.now, Step::Routed(note));
+        let (message, body) = own(message, body);
+        let cost = message.len() + CALL_BYTES;
         let entry = self.calls.vacant_entry();
         let index = entry.key();
         // Nobody can have written down an id before the hub made it: it is kept as SDKs keep their own.
@@ -230,11 +236,15 @@ impl Hub {
             policy: asking.policy.unwrap_or(Policy::LeastLoaded),
             started: turn.now,
             accepted_at: None,
-            budget_at: turn.now.plus_ms(budget_ms),
-            accept_timeout_ms: asking.accept_timeout_ms.unwrap_or(self.settings.accept_timeout_ms),
+            budget_at: turn.now.plus_ms(budget_ms.min(limits::TIME_MS_MAX)),
+            accept_timeout_ms: asking
+                .accept_timeout_ms
+                .unwrap_or(self.settings.accept_timeout_ms)
+                .min(limits::TIME_MS_MAX),
             timeout_ms: asking.timeout_ms,
-            message: message.clone(),
+            message,
             body,
+            is_final: false,
             legs: smallvec::SmallVec::new(),
             open: 0,
             attempts: smallvec::SmallVec::new(),
@@ -245,7 +255,7 @@ impl Hub {
             ends_bytes: 0,
             cancelling: false,
         });
-        self.open_bytes += message.len();
+        self.open_bytes += cost;
         if let Some(agent) = self.registry.agents.get_mut(key) {
             agent.asked.insert(asking.id, Asked::Call(index));
         }
@@ -361,10 +371,40 @@ impl Hub {
         number
     }
 
+    /// The number of a call that named no request id, with one that is free.
+    fn make_request_id(&mut self, identity: &str) -> (u64, String) {
+        loop {
+            let number = self.number();
+            let made = self.made_request_id(number);
+            // A caller can guess the next id and use it for an intent of its own: that one keeps it.
+            if !self.memory.has(identity, &made) {
+                return (number, made);
+            }
+        }
+    }
+
     /// A request id for a call that named none.
     pub(crate) fn made_request_id(&self, number: u64) -> String {
         format!("{:08x}-r{number:x}", self.epoch())
     }
+}
+
+/// Most ids that wait for one call.
+const LISTENERS_MAX: usize = 16;
+
+/// Messages below this are copied to be kept, in bytes.
+const COPIED_BELOW: usize = 16 * 1024;
+
+/// A message to keep while its call is open. A small one is a piece of the buffer that it was read into, which
+/// may be a thousand times its size: it is copied, so that what is counted is what is held.
+fn own(message: &Bytes, body: Option<Bytes>) -> (Bytes, Option<Bytes>) {
+    if message.len() >= COPIED_BELOW {
+        return (message.clone(), body);
+    }
+    let copy = Bytes::copy_from_slice(message);
+    // The body is the last thing in an envelope.
+    let body = body.map(|body| copy.slice(copy.len().saturating_sub(body.len())..));
+    (copy, body)
 }
 
 /// A call to several agents has a RESULT for each.

@@ -41,7 +41,7 @@ impl Hub {
         }
         for asked in asked.into_values() {
             match asked {
-                Asked::Watch(watch) => self.drop_watch(watch),
+                Asked::Watch(watch) => drop(self.drop_watch(watch)),
                 Asked::Call(index) => self.detach_caller(turn, key, index),
             }
         }
@@ -147,19 +147,15 @@ impl Hub {
                     }
                 }
             }
-            Ok((ToAgent::Result(mut result), Some(_))) => {
+            Ok((ToAgent::Result(result), Some(_))) => {
                 if result.more && result.id.is_none_or(|id| !self.is_open(key, id)) {
                     // The end of the fan-out has left behind it, so this part would come late.
                     return;
                 }
                 // The call has ended by this RESULT already: it is said without what stands in its way.
-                let message = format!("the result cannot be turned into JSON for the caller: {reason}");
-                let failure = Failure::new(ErrorCode::HandlerError, message);
-                result.status = ResultStatus::Failed;
-                result.error = Some(failure.entry());
-                result.content_type = None;
-                result.private = Private::default();
-                self.send_to_agent(turn, key, Kind::Result, Lane::Data, encode(&result, None));
+                if let Some(end) = without_body(message, reason) {
+                    self.send_to_agent(turn, key, Kind::Result, Lane::Data, end);
+                }
             }
             _ => {}
         }
@@ -180,4 +176,19 @@ impl Hub {
             self.registry.set_offers(key, offers);
         }
     }
+}
+
+/// The RESULT that a caller gets whose encoding cannot carry the body: failed, and why. `None` when the message
+/// is no RESULT.
+///
+/// The shell puts it in the place of the RESULT where it writes that, so that nothing comes out of order.
+pub fn without_body(message: &Bytes, reason: &str) -> Option<Bytes> {
+    let Ok((ToAgent::Result(mut result), _)) = decode_to_agent(message) else { return None };
+    let text = format!("the result cannot be turned into JSON for the caller: {reason}");
+    let failure = Failure::new(ErrorCode::HandlerError, text);
+    result.status = ResultStatus::Failed;
+    result.error = Some(failure.entry());
+    result.content_type = None;
+    result.private = Private::default();
+    Some(encode(&result, None))
 }

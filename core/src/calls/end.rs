@@ -10,7 +10,7 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::give::call_id;
-use super::{Call, Failure, Leg, Listener, Refusal, Tried};
+use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
 use crate::effects::{DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::session::Lane;
@@ -88,6 +88,7 @@ impl Hub {
     pub(crate) fn free_leg(&mut self, turn: &mut Turn<'_>, index: usize) {
         let Some(leg) = self.legs.try_remove(index) else { return };
         self.timers.clear(leg.timer_at, Timer::Leg(index));
+        self.open_bytes = self.open_bytes.saturating_sub(LEG_BYTES);
         let Some(agent) = self.registry.agents.get_mut(leg.agent) else { return };
         agent.in_flight = agent.in_flight.saturating_sub(1);
         if agent.given.get(&leg.id) == Some(&index) {
@@ -120,6 +121,7 @@ impl Hub {
             call.trace.step(turn.now, Step::Answered { target: Arc::clone(target), outcome });
             call.attempts.push(tried_entry(call, target, tried, ended));
         }
+        call.is_final |= ended.failure.as_ref().is_none_or(|failure| !failure.retryable);
         if !call.fan_out {
             return self.finish(turn, call_index, target, tried, ended);
         }
@@ -145,7 +147,7 @@ impl Hub {
         let message = self.encode_end(call_index, target, tried, ended, end);
         self.give_end(turn, call_index, message);
         let Some(mut call) = self.calls.try_remove(call_index) else { return };
-        self.open_bytes = self.open_bytes.saturating_sub(call.message.len() + call.ends_bytes);
+        self.open_bytes = self.open_bytes.saturating_sub(call.cost() + call.ends_bytes);
         let outcome = ended.outcome();
         call.trace.step(turn.now, Step::Ended(outcome));
         self.remember(turn, &mut call, ended);
@@ -167,6 +169,9 @@ impl Hub {
             && let Some(agent) = self.registry.agents.get_mut(from)
         {
             agent.detached.retain(|other| *other != call_index);
+            if let Some(session) = agent.session {
+                self.close_if_idle(turn, session);
+            }
         }
         for Listener { agent, id } in call.listeners {
             let Some(agent) = self.registry.agents.get_mut(agent) else { continue };
@@ -179,7 +184,9 @@ impl Hub {
 
     /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id.
     fn remember(&mut self, turn: &mut Turn<'_>, call: &mut Call, ended: &Ended<'_>) {
-        let kept = call.keep_ms > 0 && ended.failure.as_ref().is_none_or(|failure| !failure.retryable);
+        // A fan-out without parts ends by what it is given; one with parts is as final as any of them.
+        let retryable = ended.failure.as_ref().is_some_and(|failure| failure.retryable);
+        let kept = call.keep_ms > 0 && !retryable && (call.is_final || call.summary.targets == 0);
         let Some(ends) = call.ends.take().filter(|_| kept) else {
             return self.memory.remove(call.entry);
         };
@@ -223,6 +230,10 @@ impl Hub {
         end: &Bytes,
         duplicate: bool,
     ) {
+        // Its session ends with this turn: no further copy is made for it.
+        if self.is_overfull(key) {
+            return;
+        }
         let Ok((ToAgent::Result(mut result), body)) = decode_to_agent(end) else { return };
         result.id = Some(id);
         result.duplicate = duplicate;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{Call as Asking, Dispatch, ErrorCode, Kind, Priority, encode, limits};
 
 use super::end::Ended;
-use super::{Call, Failure, Leg, LegState};
+use super::{Call, Failure, LEG_BYTES, Leg, LegState};
 use crate::hub::{Hub, Turn};
 use crate::outbound::{Mark, Outgoing};
 use crate::registry::Offer;
@@ -48,11 +48,13 @@ impl Hub {
             timeout_ms: processing_ms(call, offer, default_ms),
             deadline: turn.now,
             timer_at: Now::default(),
+            accepts: 0,
             next_seq: 0,
             credit,
             granted: credit,
         };
         agent.in_flight += 1;
+        self.open_bytes += LEG_BYTES;
         let index = self.legs.insert(leg);
         call.legs.push(index);
         self.dispatch(turn, index, asking);
@@ -139,7 +141,7 @@ pub(crate) fn call_id(epoch: u32, number: u64) -> String {
 /// Processing time of a call at a provider: the call's own, else the capability's, else the default; scaled by
 /// priority; never more than the capability's with 20 % grace.
 fn processing_ms(call: &Call, offer: &Offer, default_ms: u64) -> u64 {
-    let asked = call.timeout_ms.or(offer.timeout_ms).unwrap_or(default_ms);
+    let asked = call.timeout_ms.or(offer.timeout_ms).unwrap_or(default_ms).min(limits::TIME_MS_MAX);
     let scaled = match call.priority {
         Priority::Low => asked / 2,
         Priority::Normal => asked,

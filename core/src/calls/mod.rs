@@ -12,6 +12,8 @@ mod deadline;
 mod end;
 mod give;
 
+pub use away::without_body;
+
 use std::sync::Arc;
 
 use agent_reach_protocol::{CallMode, ErrorCode, Policy, Priority, Summary};
@@ -74,8 +76,22 @@ pub(crate) struct Call {
     pub(crate) ends: Option<Ends>,
     /// What they count among the bytes of open calls.
     pub(crate) ends_bytes: usize,
+    /// One part at least ended in a way that another try would not mend.
+    pub(crate) is_final: bool,
     /// CANCEL came with `wait`: the end waits for the providers.
     pub(crate) cancelling: bool,
+}
+
+/// What a call takes beside its message, and a leg, at the most: counted into what is open.
+pub(crate) const CALL_BYTES: usize = 2048;
+/// See [`CALL_BYTES`].
+pub(crate) const LEG_BYTES: usize = 512;
+
+impl Call {
+    /// What the call counts among all that is open.
+    pub(crate) fn cost(&self) -> usize {
+        self.message.len() + CALL_BYTES
+    }
 }
 
 /// Phase of a leg.
@@ -114,6 +130,8 @@ pub(crate) struct Leg {
     pub(crate) deadline: Now,
     /// When the timer that is set fires; not later than the deadline, and found out when it fires.
     pub(crate) timer_at: Now,
+    /// ACCEPTs that were forwarded.
+    pub(crate) accepts: u8,
     pub(crate) next_seq: u64,
     /// Chunks that may still come, and all that were ever granted.
     pub(crate) credit: u64,

@@ -1,7 +1,9 @@
 //! How the types of header fields are read and written, and the macro that makes a header of them.
 
 use crate::codec::{Entries, Raw, Value, Writer};
-use crate::limits::{LABELS_MAX, LIST_MAX, PRIVATE_BYTES_MAX, PRIVATE_KEYS_MAX, WORD_BYTES_MAX};
+use crate::limits::{
+    ID_BYTES_MAX, LABELS_MAX, LIST_MAX, PRIVATE_BYTES_MAX, PRIVATE_KEYS_MAX, WORD_BYTES_MAX,
+};
 
 /// What is wrong with one key of a header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -266,6 +268,9 @@ impl<'a> FieldValue<'a> for Levels<'a> {
         let Some(entries) = value.entries() else { return Err(expected("a map of numbers", &value)) };
         let mut levels = Vec::with_capacity(entries.len());
         for (key, value, raw) in entries {
+            if key.len() > ID_BYTES_MAX {
+                return Err(FieldError::new("", format!("has a key over {ID_BYTES_MAX} bytes")));
+            }
             let level = f64::read(value, raw).map_err(|e| e.under(key))?;
             if !(0.0..=1.0).contains(&level) {
                 return Err(FieldError::new(key, "must be between 0 and 1"));
