@@ -155,5 +155,5 @@ fn a_list_over_the_limit_is_refused() {
     let list = |count| format!("[{}]", vec!["\"a\""; count].join(","));
     let text = |count| format!("version = 1\n[[rules]]\nidentity = \"*\"\ncall = {}\n", list(count));
     assert!(parse(&text(MAX_LIST)).is_ok());
-    assert!(parse(&text(MAX_LIST + 1)).unwrap_err()[0].contains("has more than 10000 entries"));
+    assert!(parse(&text(MAX_LIST + 1)).unwrap_err()[0].contains("has more than 1024 entries"));
 }

@@ -3,15 +3,17 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{Common, kib_each, mib, micros_each, per_second};
-use crate::hub::Hub;
-use crate::jobs::AgentsJob;
+use crate::client::Endpoint;
+use crate::dialect::Dialect;
+use crate::hub::{Certs, Hub};
+use crate::jobs::{AgentsJob, Job, Order, RelayJob};
 use crate::process;
 use crate::report::{Bar, Report};
-use crate::worker::Agents;
+use crate::worker::{Agents, Worker};
 
 const CONNECT_US: Bar = Bar { limit: 450.0, aim: 350.0 };
 /// Agents that connect before counting begins.
@@ -43,35 +45,57 @@ pub(crate) struct StormArgs {
 pub(crate) fn run(args: &StormArgs) -> Result<()> {
     let mut report = Report::new()?;
     for _ in 0..args.common.repeats {
+        floor(args, &mut report)?;
         once(args, &mut report)?;
     }
     report.publish(args.common.json.as_deref())
 }
 
+/// The bare relay: accepting, mutual TLS and one message each way.
+fn floor(args: &StormArgs, report: &mut Report) -> Result<()> {
+    let certs = Certs::new(&args.common.binary()?)?;
+    let mut relay = Worker::start(&Job::Relay(RelayJob { certs: certs.path().to_owned() }))?;
+    let address = relay.ask(Order::Count)?.address.context("the relay's address")?;
+    let endpoint = Endpoint { address, certs: certs.path().to_owned(), dialect: Dialect::Relay };
+    let (_warm, _empty) = warm_up(args, &endpoint, relay.pid())?;
+    let (_agents, cost, _rate) = connect(args, &endpoint, relay.pid())?;
+    report.add("relay CPU for each connect", "us", cost);
+    Ok(())
+}
+
 fn once(args: &StormArgs, report: &mut Report) -> Result<()> {
     let hub = Hub::start(&args.common.binary()?, &args.common.hub_log)?;
-    let job = |first, count| AgentsJob {
-        endpoint: hub.endpoint(),
-        first,
-        count,
-        groups: args.groups,
-        at_a_time: args.at_a_time,
-        keepalive_ms: 0,
-    };
-    let mut warm = Agents::start(&job(args.agents, WARM_UP))?;
-    warm.connect()?;
-    let empty = process::memory(hub.pid())?;
-    let mut agents = Agents::start(&job(0, args.agents))?;
-    let (began, before) = (Instant::now(), process::cpu(hub.pid())?);
-    agents.connect()?;
-    let (span, spent) = (began.elapsed(), process::cpu(hub.pid())? - before);
-    let n = u64::from(args.agents);
-    report.add_with_bar("hub CPU for each connect", "us", micros_each(spent, n), CONNECT_US);
-    report.add("connects", "/s", per_second(n, span));
+    let (_warm, empty) = warm_up(args, &hub.endpoint(), hub.pid())?;
+    let (mut agents, cost, rate) = connect(args, &hub.endpoint(), hub.pid())?;
+    report.add_with_bar("hub CPU for each connect", "us", cost, CONNECT_US);
+    report.add("connects", "/s", rate);
     sleep(Duration::from_secs(args.settle));
     let full = process::memory(hub.pid())?;
-    report.add("hub memory for each connection then", "KiB", kib_each(empty.resident, full.resident, n));
+    let each = kib_each(empty.resident, full.resident, u64::from(args.agents));
+    report.add("hub memory for each connection then", "KiB", each);
     report.add("hub memory, at most", "MiB", mib(process::peak(hub.pid())?));
     agents.count()?;
     Ok(())
+}
+
+fn job(args: &StormArgs, endpoint: &Endpoint, first: u32, count: u32) -> AgentsJob {
+    let (groups, at_a_time) = (args.groups, args.at_a_time);
+    AgentsJob { endpoint: endpoint.clone(), first, count, groups, at_a_time, keepalive_ms: 0 }
+}
+
+/// A few connections, and the memory that the server has with them.
+fn warm_up(args: &StormArgs, endpoint: &Endpoint, pid: u32) -> Result<(Agents, process::Memory)> {
+    let mut agents = Agents::start(&job(args, endpoint, args.agents, WARM_UP))?;
+    agents.connect()?;
+    Ok((agents, process::memory(pid)?))
+}
+
+/// Connects all: the agents, the server's CPU for each in microseconds, and how many a second.
+fn connect(args: &StormArgs, endpoint: &Endpoint, pid: u32) -> Result<(Agents, f64, f64)> {
+    let mut agents = Agents::start(&job(args, endpoint, 0, args.agents))?;
+    let (began, before) = (Instant::now(), process::cpu(pid)?);
+    agents.connect()?;
+    let (span, spent) = (began.elapsed(), process::cpu(pid)? - before);
+    let n = u64::from(args.agents);
+    Ok((agents, micros_each(spent, n), per_second(n, span)))
 }
