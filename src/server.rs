@@ -214,6 +214,7 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
         max_in_flight: limits.max_in_flight,
         outbound_bytes: limits.outbound_bytes,
         open_bytes: limits.queue_bytes,
+        open_bytes_each: limits.queue_bytes / 4,
         registrations_per_10s: limits.registrations_per_10s as usize,
         accept_timeout_ms: calls.accept_timeout_ms,
         timeout_ms: calls.timeout_ms,

@@ -97,7 +97,7 @@ impl Hub {
             wait_ms: None,
             request_id: Some(&watch.request_id),
             call_id: Some(&watch.call_id),
-            target: None,
+            target: Some("hub"),
             attempt: Some(1),
             task_id: None,
             private: Private::default(),

@@ -1,6 +1,6 @@
 //! The hub's own capabilities, `hub.*`: callable like any other, governed by the same policy.
 
-use agent_reach_protocol::codec::{Value, read_one};
+use agent_reach_protocol::codec::{Entries, Value, read_one};
 use agent_reach_protocol::{
     Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, Private, ResultStatus, encode, limits,
 };
@@ -126,19 +126,29 @@ impl Page {
     }
 }
 
+/// Reads a filter. The body is checked first by the rules of a header (a map, its depth, nothing behind it): the
+/// typed reader recurses as deep as it is told to.
 fn read<'de, T: Deserialize<'de> + Default>(body: Option<&'de [u8]>) -> Result<T, Refusal> {
-    match body {
-        // nil asks for everything, as no body does.
-        None | Some([] | [0xc0]) => Ok(T::default()),
-        Some(body) => rmp_serde::from_slice(body)
-            .map_err(|e| Refusal::invalid("body", &format!("the body cannot be used: {e}"))),
-    }
+    // nil asks for everything, as no body does.
+    let Some(body) = body.filter(|body| !matches!(body, [] | [0xc0])) else { return Ok(T::default()) };
+    map_of(body)?;
+    rmp_serde::from_slice(body)
+        .map_err(|e| Refusal::invalid("body", &format!("the body cannot be used: {e}")))
+}
+
+fn map_of(body: &[u8]) -> Result<Entries<'_>, Refusal> {
+    let value =
+        read_one(body).map_err(|e| Refusal::invalid("body", &format!("the body cannot be used: {e}")))?;
+    let message = || format!("the body must be a map, not {}", value.kind());
+    value.entries().ok_or_else(|| Refusal::invalid("body", &message()))
 }
 
 /// Reads one text of a body that has to have it.
 fn read_text<'a>(body: Option<&'a [u8]>, key: &str) -> Result<&'a str, Refusal> {
-    let value = read_one(body.unwrap_or(&[0xc0])).map_err(|e| Refusal::invalid("body", &e.to_string()))?;
-    let entries = value.entries().unwrap_or_default();
+    let entries = match body {
+        None | Some([] | [0xc0]) => Entries::new(),
+        Some(body) => map_of(body)?,
+    };
     match entries.iter().find(|(own, ..)| *own == key) {
         Some((_, Value::Str(text), _)) => Ok(text),
         Some((_, other, _)) => {

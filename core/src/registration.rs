@@ -107,6 +107,7 @@ impl Hub {
             given: BTreeMap::new(),
             orphaned: Vec::new(),
             next_id: 1,
+            open_bytes: 0,
             figures: Figures::default(),
         };
         let (key, replaced) = self.register(turn, agent);
@@ -243,6 +244,7 @@ impl Hub {
                     agent.id = Arc::clone(&before.id);
                     agent.offers = std::mem::take(&mut before.offers);
                     agent.in_flight = before.in_flight;
+                    agent.open_bytes = before.open_bytes;
                     agent.detached = std::mem::take(&mut before.detached);
                     agent.orphaned = std::mem::take(&mut before.orphaned);
                     agent.figures = before.figures;

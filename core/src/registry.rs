@@ -121,6 +121,8 @@ pub(crate) struct Agent {
     /// Legs of an earlier connection, until it comes back or is lost.
     pub(crate) orphaned: Vec<usize>,
     pub(crate) next_id: u64,
+    /// What its open calls count, of its share of what all may have open.
+    pub(crate) open_bytes: usize,
     pub(crate) figures: Figures,
 }
 
@@ -200,7 +202,7 @@ impl Agent {
     /// Takes over a load report.
     pub(crate) fn report(&mut self, load: &Load<'_>) {
         self.health = load.health.map(|health| u8::try_from(health.min(100)).unwrap_or(100));
-        self.about.load = Some(Box::new(Reported {
+        let report = Reported {
             in_flight: load.in_flight,
             queued: load.queued,
             cpu: load.cpu,
@@ -213,7 +215,12 @@ impl Agent {
                 .filter(|(name, _)| self.offers.iter().any(|offer| &*offer.name == *name))
                 .map(|(name, level)| ((*name).into(), *level))
                 .collect(),
-        }));
+        };
+        // A heartbeat of every agent every few seconds: in the place of the one before.
+        match &mut self.about.load {
+            Some(before) => **before = report,
+            none => *none = Some(Box::new(report)),
+        }
     }
 
     pub(crate) fn has_open(&self) -> bool {

@@ -231,8 +231,9 @@ fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Resul
     if agent.session.is_none() {
         return Err(Exclusion::Away);
     }
-    let answers = |offer: &Offer| offer.names().any(|name| &**name == wanted.name);
-    if !agent.offers.iter().any(answers) {
+    let answers = |(_, offer): &(usize, &Offer)| offer.names().any(|name| &**name == wanted.name);
+    let mut answering = agent.offers.iter().enumerate().filter(answers).peekable();
+    if answering.peek().is_none() {
         return Err(Exclusion::NotOffered);
     }
     if agent.suspect {
@@ -252,8 +253,7 @@ fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Resul
         (Some(asked), Some(own)) => asked.matches(own),
         (Some(_), None) => false,
     };
-    let found = agent.offers.iter().enumerate().find(|(_, offer)| answers(offer) && fits(offer));
-    let (index, offer) = found.ok_or(Exclusion::Version)?;
+    let (index, offer) = answering.find(|(_, offer)| fits(offer)).ok_or(Exclusion::Version)?;
     // The name asked for was looked at already; what an agent's alias leads to is known only here.
     if &*offer.name != wanted.name && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
         return Err(Exclusion::Forbidden);

@@ -27,6 +27,8 @@ pub struct Settings {
     pub outbound_bytes: usize,
     /// Most bytes of all open calls' messages together. Default 256 MiB.
     pub open_bytes: usize,
+    /// Most bytes of one agent's open calls, so that none can take what all have. Default 64 MiB.
+    pub open_bytes_each: usize,
     /// Most HELLOs of one agent in 10 seconds. Default 5.
     pub registrations_per_10s: usize,
     /// Phase one, when the call names none. Default 3000.
@@ -61,6 +63,7 @@ impl Default for Settings {
             max_in_flight: 1024,
             outbound_bytes: 4 << 20,
             open_bytes: 256 << 20,
+            open_bytes_each: 64 << 20,
             registrations_per_10s: 5,
             accept_timeout_ms: 3000,
             timeout_ms: 30_000,

@@ -116,3 +116,37 @@ fn what_was_left_open_on_an_earlier_connection_counts_until_it_is_settled() {
     w.say("c#2", &call(2, "echo"));
     assert_eq!(w.heard("c#2"), Vec::<String>::new(), "settled after resume_ms");
 }
+
+#[test]
+fn one_agent_has_a_share_of_what_all_may_have_open() {
+    let mut w = World::with(Settings { open_bytes_each: 6000, ..Settings::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("greedy", caller("greedy"));
+    w.join("c", caller("c"));
+    for id in 1..=3 {
+        w.say_with("greedy", &call(id, "echo"), &"x".repeat(1900));
+    }
+    assert_eq!(w.heard("greedy"), ["RESULT 2 overloaded retryable", "RESULT 3 overloaded retryable"]);
+    w.say_with("c", &call(1, "echo"), &"x".repeat(1900));
+    assert_eq!(w.heard("c"), Vec::<String>::new());
+    w.say("p", &completed(1));
+    assert_eq!(w.heard("greedy"), ["RESULT 1 completed of=p"]);
+    w.say_with("greedy", &call(4, "echo"), &"x".repeat(1900));
+    assert_eq!(w.heard("greedy"), Vec::<String>::new(), "its share is free again");
+}
+
+#[test]
+fn a_deep_body_of_a_call_to_the_hub_fails_that_call() {
+    let mut w = World::new();
+    w.join("c", caller("c"));
+    for (id, depth) in [(1, 33), (2, 1000), (3, 100_000)] {
+        let mut body = [0x81, 0xa1, b'a'].repeat(depth);
+        body.push(0xc0);
+        w.say_bytes("c", agent_reach_protocol::encode(&call(id, "hub.agents.list"), Some(&body)));
+        assert_eq!(w.heard("c"), [format!("RESULT {id} invalid_request")]);
+    }
+    for (id, body) in [(4, &[0x91, 0xa1, b'c'][..]), (5, &[0x80, 0xc0]), (6, &[0xc1])] {
+        w.say_bytes("c", agent_reach_protocol::encode(&call(id, "hub.capabilities.list"), Some(body)));
+        assert_eq!(w.heard("c"), [format!("RESULT {id} invalid_request")]);
+    }
+}

@@ -36,7 +36,7 @@ fn a_watch_begins_with_the_state_now_and_goes_on_with_every_change() {
     w.say("c", &call(1, "echo"));
     w.say("c", &watch(2, 100));
     let batch = w.take("c");
-    assert_eq!(shown(&batch[0]), "ACCEPT 2");
+    assert_eq!(shown(&batch[0]), "ACCEPT 2 of=hub try=1");
     assert_eq!(
         events(&batch),
         [
@@ -127,7 +127,10 @@ fn a_watch_is_a_stream_and_counts_as_open() {
     w.say("c", &Call { stream: false, ..watch(1, 1) });
     w.say("c", &watch(2, 0));
     w.say("c", &watch(3, 0));
-    assert_eq!(w.heard("c"), ["ACCEPT 2", "RESULT 1 invalid_request", "RESULT 3 overloaded retryable"]);
+    assert_eq!(
+        w.heard("c"),
+        ["ACCEPT 2 of=hub try=1", "RESULT 1 invalid_request", "RESULT 3 overloaded retryable"]
+    );
     w.lose("c");
     assert_eq!((w.hub.gauges().watches, w.hub.gauges().agents_away), (0, 0));
 }

@@ -3,6 +3,7 @@
 //! Written as one `poll` and not as a `select!` over halves: an idle connection is this struct and nothing
 //! else, and under load everything readable is read before one flush.
 
+mod counted;
 mod edge;
 
 use std::future::Future;
@@ -21,6 +22,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
+pub use counted::Counted;
 pub use edge::Encoding;
 
 use crate::driver::{BATCH_BYTES, Driver, Inbound};
@@ -66,7 +68,7 @@ enum Stage {
 
 /// One WebSocket of a hub.
 pub struct Connection<S> {
-    socket: WebSocketStream<S>,
+    socket: WebSocketStream<Counted<S>>,
     driver: Arc<Driver>,
     id: ConnectionId,
     encoding: Encoding,
@@ -98,7 +100,7 @@ thread_local! {
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// A connection that the core knows as `id`.
     pub fn new(
-        socket: WebSocketStream<S>,
+        socket: WebSocketStream<Counted<S>>,
         driver: Arc<Driver>,
         id: ConnectionId,
         encoding: Encoding,
@@ -118,6 +120,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Reads up to a batch. `Err`: the socket is gone.
     fn read(&mut self, cx: &mut Context<'_>, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
+        let before = self.socket.get_ref().bytes_read();
+        let heard = inbox.len();
+        let ended = self.read_messages(cx, inbox);
+        if inbox.len() == heard && self.socket.get_ref().bytes_read() != before {
+            inbox.push(Inbound::Alive);
+        }
+        ended
+    }
+
+    fn read_messages(&mut self, cx: &mut Context<'_>, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
         let mut bytes = 0;
         while inbox.len() < READ_FRAMES && bytes < READ_BYTES && !self.broken {
             match Pin::new(&mut self.socket).poll_next(cx) {

@@ -7,14 +7,14 @@ use agent_reach_core::{Fact, Peer, Policy, Settings};
 use agent_reach_protocol::codec::Writer;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use tokio::io::{DuplexStream, duplex};
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::{Connection, Encoding, LAST_TAKE_WAIT, websocket_config};
+use super::{Connection, Counted, Encoding, LAST_TAKE_WAIT, websocket_config};
 use crate::driver::{Driver, Observer};
 
 struct Nobody;
@@ -44,7 +44,7 @@ async fn connect_for(
 ) -> (WebSocketStream<DuplexStream>, JoinHandle<()>) {
     let (client, server) = duplex(4096);
     let config = Some(websocket_config(MAX_MESSAGE));
-    let server = WebSocketStream::from_raw_socket(server, Role::Server, config).await;
+    let server = WebSocketStream::from_raw_socket(Counted::new(server), Role::Server, config).await;
     let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
     let id = driver.connect(Peer { identity: name.into(), name: name.into() }, valid_for);
     let connection = Connection::new(server, Arc::clone(driver), id, Encoding::MessagePack, MAX_MESSAGE);
@@ -115,6 +115,38 @@ async fn a_peer_that_says_nothing_is_gone_after_gone_ms() {
     let gone = Duration::from_millis(Settings::default().gone_ms);
     assert!(started.elapsed() >= gone && started.elapsed() < gone * 2, "{:?}", started.elapsed());
     drop(client);
+    time.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_whose_bytes_come_slowly_is_alive_while_its_message_is_not_whole() {
+    let driver = driver();
+    let time = tokio::spawn(Arc::clone(&driver).keep_time());
+    let (client, server) = duplex(4096);
+    let server = WebSocketStream::from_raw_socket(
+        Counted::new(server),
+        Role::Server,
+        Some(websocket_config(MAX_MESSAGE)),
+    );
+    let id = driver.connect(Peer { identity: "slow".into(), name: "slow".into() }, None);
+    let connection =
+        Connection::new(server.await, Arc::clone(&driver), id, Encoding::MessagePack, MAX_MESSAGE);
+    let task = tokio::spawn(connection);
+    let mut client = client;
+    let Message::Binary(hello) = hello("slow") else { unreachable!() };
+    client.write_all(&[0x82, 0x80 | u8::try_from(hello.len()).unwrap(), 0, 0, 0, 0]).await.unwrap();
+    client.write_all(&hello).await.unwrap();
+    // One frame of 200 bytes, a byte each second: three minutes, six times gone_ms.
+    client.write_all(&[0x82, 0xfe, 0, 200, 0, 0, 0, 0]).await.unwrap();
+    let mut due = tokio::time::interval(Duration::from_secs(1));
+    for _ in 0..199 {
+        due.tick().await;
+        client.write_all(&[0]).await.unwrap();
+        assert_eq!(driver.figures().1.agents_suspect, 0);
+    }
+    assert_eq!(driver.figures().1.agents_ready, 1);
+    drop(client);
+    task.await.unwrap();
     time.abort();
 }
 

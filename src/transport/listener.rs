@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::WebSocketStream;
 use tracing::{debug, warn};
 
-use crate::connection::{Connection, Encoding, websocket_config};
+use crate::connection::{Connection, Counted, Encoding, websocket_config};
 use crate::driver::Driver;
 use crate::transport::identity::{IdentityError, Principal, principal};
 use crate::transport::upgrade::upgrade;
@@ -159,7 +159,7 @@ async fn open(shared: &Shared, socket: TcpStream) -> Option<Connection<TlsStream
 async fn shake_hands(
     shared: &Shared,
     socket: TcpStream,
-) -> Result<(WebSocketStream<TlsStream<TcpStream>>, Encoding), Accepted> {
+) -> Result<(WebSocketStream<Counted<TlsStream<TcpStream>>>, Encoding), Accepted> {
     socket.set_nodelay(true).map_err(|_| Accepted::NoWebSocket)?;
     let failed = |error| {
         debug!(%error, "TLS handshake failed");
@@ -172,7 +172,7 @@ async fn shake_hands(
         let rest = hello.into_stream(Arc::clone(&shared.tls));
         tokio::time::timeout(PLACE_HELD, rest).await.map_err(|_| Accepted::TooSlow)?.map_err(failed)?
     };
-    upgrade(stream, websocket_config(shared.limits.max_message)).await.map_err(|error| {
+    upgrade(Counted::new(stream), websocket_config(shared.limits.max_message)).await.map_err(|error| {
         debug!(%error, "upgrade refused");
         Accepted::NoWebSocket
     })
@@ -181,10 +181,10 @@ async fn shake_hands(
 /// Makes the hub know a WebSocket, by what its certificate says.
 fn register(
     shared: &Shared,
-    stream: WebSocketStream<TlsStream<TcpStream>>,
+    stream: WebSocketStream<Counted<TlsStream<TcpStream>>>,
     encoding: Encoding,
 ) -> Connection<TlsStream<TcpStream>> {
-    let leaf = stream.get_ref().get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let leaf = stream.get_ref().inner().get_ref().1.peer_certificates().and_then(<[_]>::first);
     let proven = match leaf {
         Some(leaf) => principal(leaf),
         None => principal(&[]),

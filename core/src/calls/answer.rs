@@ -290,12 +290,13 @@ fn failure_of(result: &CallResult<'_>) -> Option<Failure> {
     };
     let passing = ErrorCode::parse(error.code).filter(|code| code.passes_from_provider());
     let code = passing.unwrap_or(ErrorCode::HandlerError);
-    let retryable = if code.retry() == Retry::ByHandler { error.retryable } else { code.retryable() };
     // A code of the agent's own goes into the details, with what it said beside it.
     let details = match passing {
         Some(_) => error.details.map(|details| details.0.into()),
         None => Some(own_error(error).into()),
     };
+    // The table says of each code whether to try again; only a handler's own failure says so itself.
+    let retryable = if code.retry() == Retry::ByHandler { error.retryable } else { code.retryable() };
     Some(Failure { code, message: error.message.into(), retryable, details })
 }
 

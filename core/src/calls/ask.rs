@@ -161,6 +161,10 @@ impl Hub {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the hub is draining"));
         }
         self.within_in_flight(key)?;
+        let own = self.registry.agents.get(key).map_or(0, |agent| agent.open_bytes);
+        if own + bytes + CALL_BYTES > self.settings.open_bytes_each {
+            return Err(Failure::overloaded("the open calls of this agent fill its share").into());
+        }
         if self.open_bytes + bytes + CALL_BYTES + LEG_BYTES > self.settings.open_bytes {
             return Err(Failure::overloaded("the open calls of all agents together fill their bound").into());
         }
@@ -224,6 +228,7 @@ impl Hub {
             listeners: smallvec::smallvec![Listener { agent: key, id: asking.id }],
             detached_from: None,
             caller,
+            owner: key,
             request_id: request_id.into(),
             entry: self.memory.open(&identity, request_id, fingerprint, index),
             keep_ms: asking.keep_ms.unwrap_or(keep_default_ms).min(self.settings.dedupe_ttl_ms),
@@ -257,6 +262,7 @@ impl Hub {
         });
         self.open_bytes += cost;
         if let Some(agent) = self.registry.agents.get_mut(key) {
+            agent.open_bytes += cost;
             agent.asked.insert(asking.id, Asked::Call(index));
         }
         self.announce_call(turn, index, "call.started");

@@ -7,8 +7,9 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::Failure;
 use super::end::Ended;
+use super::{Failure, Tried};
+use crate::effects::Outcome;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;
@@ -64,8 +65,16 @@ impl Hub {
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         for index in std::mem::take(&mut agent.orphaned) {
             let Some(leg) = self.legs.get_mut(index) else { continue };
+            let Some(call) = leg.call.and_then(|call| self.calls.get_mut(call)) else { continue };
+            // The try that its connection took with it is one of the call's attempts.
+            call.attempts.push(Tried {
+                target: Arc::clone(&leg.target),
+                outcome: Outcome::Failed(ErrorCode::AgentLost),
+                ms: turn.now.ms_since(leg.given_at),
+                reason: "its connection was lost".into(),
+            });
             leg.attempt += 1;
-            let Some(call) = leg.call.and_then(|call| self.calls.get(call)) else { continue };
+            leg.given_at = turn.now;
             let (message, cancelling) = (call.message.clone(), call.cancelling);
             // It was read before, so it reads again.
             if let Ok((ToHub::Call(asking), _)) = decode_to_hub(&message, None) {

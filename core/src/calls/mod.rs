@@ -45,6 +45,8 @@ pub(crate) struct Call {
     /// The agent that went away while nobody else listened.
     pub(crate) detached_from: Option<usize>,
     pub(crate) caller: Arc<str>,
+    /// The agent whose share it counts in.
+    pub(crate) owner: usize,
     pub(crate) request_id: Box<str>,
     /// Its entry in the memory of request ids, and for how long the end is kept, in milliseconds.
     pub(crate) entry: u32,
