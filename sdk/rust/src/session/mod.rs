@@ -318,7 +318,12 @@ impl Session {
 
     /// ERROR: one of our envelopes could not be used. Costs at most the call that it belonged to.
     fn fault(&mut self, now: Now, header: &ErrorReply<'_>, effects: &mut Vec<Effect>) {
-        tracing::warn!(ref_kind = header.ref_kind, code = header.code, message = header.message, "refused");
+        tracing::warn!(
+            ref_kind = header.ref_kind,
+            code = header.code,
+            text = header.message,
+            "the hub could not use an envelope"
+        );
         if let Some(id) = header.id
             && matches!(Kind::from_number(header.ref_kind), Some(Kind::Call | Kind::Credit | Kind::Cancel))
         {
