@@ -16,8 +16,8 @@ help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
-	$(CARGO) build --locked --release --bin agent-reach
-	target/release/agent-reach demo $(DEMO_ARGS)
+	$(CARGO) build --locked --bin agent-reach
+	target/debug/agent-reach demo $(DEMO_ARGS)
 
 test: fmt-check lint doc build unit deny ## Everything that has to be green before a merge
 

@@ -39,9 +39,11 @@ fn the_commands_that_the_demo_names_work_in_a_second_terminal() {
     let dir = tempfile::tempdir().expect("a directory");
     let demo = start(dir.path(), &[&FREE[..], &["--dir", "a dir"]].concat());
     let mut commands = Vec::new();
+    // As it was called itself: these are to be copied into another terminal as they stand.
+    let itself = format!("  {} ", env!("CARGO_BIN_EXE_agent-reach"));
     loop {
         let line = demo.line().expect("the demo stays up");
-        if let Some(command) = line.strip_prefix("  agent-reach ") {
+        if let Some(command) = line.strip_prefix(&itself) {
             commands.push(command.to_owned());
         }
         if line.contains("Ctrl-C ends them") {

@@ -171,12 +171,14 @@ fn conclude(args: &DemoArgs, screen: &Screen, ready: &Ready) {
     };
     screen.line("");
     screen.head("Now try this in a second terminal, in this directory:");
+    // As it was called itself: it need not be in the PATH.
+    let me = std::env::args().next().map_or_else(|| "agent-reach".to_owned(), |me| quoted(&me));
     let mut lines = vec![
-        format!("agent-reach call text.upper '{{\"text\":\"hello\"}}'{dir}"),
-        format!("agent-reach call story.write --stream{dir}"),
-        format!("agent-reach call agent.hello --all{dir}"),
-        format!("agent-reach agents{dir}"),
-        format!("agent-reach tail{dir}"),
+        format!("{me} call text.upper '{{\"text\":\"hello\"}}'{dir}"),
+        format!("{me} call story.write --stream{dir}"),
+        format!("{me} call agent.hello --all{dir}"),
+        format!("{me} agents{dir}"),
+        format!("{me} tail{dir}"),
     ];
     lines.extend(
         ready.metrics.as_ref().map(|url| format!("curl -s {url}/metrics | grep agent_reach_calls_total")),
