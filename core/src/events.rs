@@ -91,16 +91,11 @@ impl Hub {
     pub(crate) fn start_watch(&mut self, turn: &mut Turn<'_>, watch: Watch) {
         let (key, id) = (watch.agent, watch.id);
         let accept = Accept {
-            id,
-            queue_depth: None,
-            would_timeout: false,
-            wait_ms: None,
             request_id: Some(&watch.request_id),
             call_id: Some(&watch.call_id),
             target: Some("hub"),
             attempt: Some(1),
-            task_id: None,
-            private: Private::default(),
+            ..Accept::of(id)
         };
         let accept = encode(&accept, None);
         let filter = watch.filter.clone();
@@ -203,21 +198,10 @@ impl Hub {
         }
         let result = CallResult {
             id: Some(watch.id),
-            status: ResultStatus::Failed,
             request_id: Some(&watch.request_id),
             call_id: Some(&watch.call_id),
-            target: None,
-            task_id: None,
-            execution_ms: None,
-            attempts: Vec::new(),
-            route: None,
-            cached: false,
-            duplicate: false,
             error: Some(failure.entry()),
-            more: false,
-            summary: None,
-            content_type: None,
-            private: Private::default(),
+            ..CallResult::of(ResultStatus::Failed)
         };
         let message = encode(&result, None);
         self.send_to_agent(turn, watch.agent, Kind::Result, Lane::Data, message);

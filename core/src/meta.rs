@@ -2,7 +2,7 @@
 
 use agent_reach_protocol::codec::{Entries, Value, read_one};
 use agent_reach_protocol::{
-    Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, Private, ResultStatus, encode, limits,
+    Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, ResultStatus, encode, limits,
 };
 use serde::{Deserialize, Serialize};
 
@@ -222,21 +222,12 @@ impl Hub {
         let made = self.made_request_id(number);
         let result = CallResult {
             id: Some(asking.id),
-            status: ResultStatus::Completed,
             request_id: Some(asking.request_id.unwrap_or(&made)),
             call_id: Some(&call_id),
             target: Some("hub"),
-            task_id: None,
             execution_ms: Some(0),
-            attempts: Vec::new(),
             route: Some("the hub itself"),
-            cached: false,
-            duplicate: false,
-            error: None,
-            more: false,
-            summary: None,
-            content_type: None,
-            private: Private::default(),
+            ..CallResult::of(ResultStatus::Completed)
         };
         let message = encode(&result, Some(body));
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);

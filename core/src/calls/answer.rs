@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agent_reach_protocol::codec::Writer;
 use agent_reach_protocol::{
-    Accept, CallError, CallMode, CallResult, Chunk, Credit, ErrorCode, Kind, Private, ResultStatus, Retry,
-    encode, limits,
+    Accept, CallError, CallMode, CallResult, Chunk, Credit, ErrorCode, Kind, ResultStatus, Retry, encode,
+    limits,
 };
 use bytes::Bytes;
 
@@ -49,7 +49,6 @@ impl Hub {
         leg.accepts += 1;
         let call_id = call_id(epoch, call.number);
         let mut told = Accept {
-            id: 0,
             queue_depth: accept.queue_depth,
             would_timeout: accept.would_timeout,
             wait_ms: accept.wait_ms,
@@ -57,8 +56,8 @@ impl Hub {
             call_id: Some(&call_id),
             target: Some(&leg.target),
             attempt: Some(u64::from(leg.attempt)),
-            task_id: None,
             private: accept.private.clone(),
+            ..Accept::of(0)
         };
         if let Some(Listener { agent, id }) = call.listeners.last().copied() {
             told.id = id;
@@ -116,16 +115,11 @@ impl Hub {
         for leg in call.legs.iter().filter_map(|index| self.legs.get(*index)) {
             if leg.state == LegState::Accepted {
                 let told = Accept {
-                    id,
-                    queue_depth: None,
-                    would_timeout: false,
-                    wait_ms: None,
                     request_id: Some(&call.request_id),
                     call_id: Some(&call_id),
                     target: Some(&leg.target),
                     attempt: Some(u64::from(leg.attempt)),
-                    task_id: None,
-                    private: Private::default(),
+                    ..Accept::of(id)
                 };
                 messages.push(encode(&told, None));
             }

@@ -266,21 +266,18 @@ impl Hub {
         };
         let mut result = CallResult {
             id: call.listeners.last().map(|listener| listener.id),
-            status: status_of(ended.failure.as_ref()),
             request_id: Some(&call.request_id),
             call_id: Some(&call_id),
             target: target.map(|target| &**target),
-            task_id: None,
             execution_ms: ended.execution_ms.or(processed),
             attempts,
             route: route.as_deref(),
-            cached: false,
-            duplicate: false,
             error: ended.failure.as_ref().map(Failure::entry),
             more: matches!(end, End::Part),
             summary: matches!(end, End::Summary).then_some(call.summary),
             content_type: ended.content_type,
             private: ended.private.clone(),
+            ..CallResult::of(status_of(ended.failure.as_ref()))
         };
         let message = encode(&result, ended.body);
         let most = self.settings.max_message;
@@ -321,21 +318,11 @@ impl Hub {
         let route = refusal.note.map(|note| note.line(false, None));
         let result = CallResult {
             id: Some(id),
-            status: status_of(Some(&refusal.failure)),
             request_id: request_id.or(made.as_deref()),
             call_id: Some(&call_id),
-            target: None,
-            task_id: None,
-            execution_ms: None,
-            attempts: Vec::new(),
             route: route.as_deref(),
-            cached: false,
-            duplicate: false,
             error: Some(refusal.failure.entry()),
-            more: false,
-            summary: None,
-            content_type: None,
-            private: Private::default(),
+            ..CallResult::of(status_of(Some(&refusal.failure)))
         };
         let message = encode(&result, None);
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);

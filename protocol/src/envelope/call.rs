@@ -1,6 +1,6 @@
 //! Headers of a call: CALL on both hops, ACCEPT, CHUNK, CREDIT, RESULT, CANCEL, RECEIPT.
 
-use super::field::{FieldError, FieldValue, Labels, map_type, not_a_map, read_key, words};
+use super::field::{FieldError, FieldValue, Labels, Private, map_type, not_a_map, read_key, words};
 use crate::codec::{Raw, Value, Writer};
 use crate::limits::{ID_BYTES_MAX, LIST_MAX, SCHEMA_BYTES_MAX, TEXT_BYTES_MAX, WORD_BYTES_MAX};
 
@@ -361,5 +361,47 @@ map_type! {
     Receipt {
         /// Of the task.
         task_id: &'a str = "task_id", 1..=ID_BYTES_MAX;
+    }
+}
+
+impl Accept<'_> {
+    /// An ACCEPT of one CALL that says nothing else; for struct update syntax.
+    pub fn of(id: u64) -> Self {
+        Self {
+            id,
+            queue_depth: None,
+            would_timeout: false,
+            wait_ms: None,
+            request_id: None,
+            call_id: None,
+            target: None,
+            attempt: None,
+            task_id: None,
+            private: Private::default(),
+        }
+    }
+}
+
+impl CallResult<'_> {
+    /// A RESULT that says how it ended and nothing else; for struct update syntax.
+    pub fn of(status: ResultStatus) -> Self {
+        Self {
+            id: None,
+            status,
+            request_id: None,
+            call_id: None,
+            target: None,
+            task_id: None,
+            execution_ms: None,
+            attempts: Vec::new(),
+            route: None,
+            cached: false,
+            duplicate: false,
+            error: None,
+            more: false,
+            summary: None,
+            content_type: None,
+            private: Private::default(),
+        }
     }
 }
