@@ -398,9 +398,14 @@ pub(crate) fn text_map(entries: &[(&str, &str)]) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Cuts a text of a peer's to what a message for people may carry, at a character.
+/// Cuts a text of a peer's to what a message for people may carry.
 pub(crate) fn clip(text: &str) -> &str {
-    let mut end = text.len().min(1024);
+    clip_to(text, 1024)
+}
+
+/// Cuts a text to so many bytes, at a character.
+pub(crate) fn clip_to(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -6,7 +6,7 @@ use agent_reach_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::calls::{Failure, Refusal};
+use crate::calls::{Failure, Refusal, call_id};
 use crate::effects::{Fact, Outcome};
 use crate::events::{WATCHES_MAX, Watch};
 use crate::hub::{Hub, Turn};
@@ -161,7 +161,7 @@ fn read_text<'a>(body: Option<&'a [u8]>, key: &str) -> Result<&'a str, Refusal> 
 impl Hub {
     /// The hub-wide id of a call.
     pub(crate) fn call_id(&self, number: u64) -> String {
-        format!("{:08x}-{number:x}", self.epoch())
+        call_id(self.epoch(), number)
     }
 
     fn number_of(&self, call_id: &str) -> Option<u64> {

@@ -10,7 +10,7 @@ use agent_reach_protocol::{
 
 use crate::authz::{Grant, covers};
 use crate::effects::Fact;
-use crate::hub::{Complaint, Hub, Turn};
+use crate::hub::{Complaint, Hub, Turn, clip_to};
 use crate::input::{ConnectionId, Peer};
 use crate::outbound::Outgoing;
 use crate::registry::{About, Agent, Figures, Offer, own_labels};
@@ -33,7 +33,8 @@ struct Notice {
 
 impl Notice {
     fn invalid(name: &str, reason: &str) -> Self {
-        let text = format!("capability {:?} left out: {reason}", clip_name(name));
+        // A name that broke the grammar may be of any length.
+        let text = format!("capability {:?} left out: {reason}", clip_to(name, 160));
         Self { text, left_out: Some(ErrorCode::InvalidRequest) }
     }
 
@@ -45,15 +46,6 @@ impl Notice {
     fn folded(asked: &str, name: &str) -> Self {
         Self { text: format!("capability {asked:?} is registered as {name:?}"), left_out: None }
     }
-}
-
-/// A name that broke the grammar may be of any length.
-fn clip_name(name: &str) -> &str {
-    let mut end = name.len().min(160);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.get(..end).unwrap_or_default()
 }
 
 impl Hub {

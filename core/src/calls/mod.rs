@@ -13,6 +13,7 @@ mod end;
 mod give;
 
 pub use away::without_body;
+pub(crate) use give::call_id;
 
 use std::sync::Arc;
 
