@@ -44,6 +44,8 @@ pub enum Inbound {
     Untrusted(String),
     /// A message over the limit.
     TooLarge,
+    /// The WebSocket is broken: nothing that is given to this connection reaches its peer any more.
+    Broken,
     /// One of our own messages that cannot be turned into the peer's encoding.
     Undeliverable(Bytes, String),
 }
@@ -55,6 +57,7 @@ impl Inbound {
             Self::Alive => Input::Alive { connection },
             Self::Untrusted(reason) => Input::Untrusted { connection, reason },
             Self::TooLarge => Input::TooLarge { connection },
+            Self::Broken => Input::Closed { connection },
             Self::Undeliverable(message, reason) => Input::Undeliverable { connection, message, reason },
         }
     }

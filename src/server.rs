@@ -142,9 +142,7 @@ impl Server {
             gatekeeper: watcher,
         };
         tasks.spawn(listener.run());
-        for key in config.without_effect() {
-            warn!(key, "this key has no effect in this version");
-        }
+        warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
         Ok(Self { driver, ready, drain_ms: config.agents.drain_ms, tasks })
     }
@@ -157,9 +155,11 @@ impl Server {
     /// Resolves when a part of the hub has ended by itself, which none does unless it is broken. A hub without
     /// its clock or its listener must not look alive.
     pub async fn broken(&mut self) {
-        if let Some(Err(error)) = self.tasks.join_next().await {
-            tracing::error!(%error, "a part of the hub has failed");
-        }
+        let error = match self.tasks.join_next().await {
+            Some(Err(error)) => error.to_string(),
+            Some(Ok(())) | None => "it ended by itself".to_owned(),
+        };
+        tracing::error!(error, "a part of the hub has failed");
     }
 
     /// The hub itself.
@@ -178,6 +178,18 @@ impl Server {
         }
         self.tasks.shutdown().await;
         info!("stopped");
+    }
+}
+
+/// Says what in a configuration is allowed and most likely not meant.
+fn warn_of(config: &Config) {
+    for key in config.without_effect() {
+        warn!(key, "this key has no effect in this version");
+    }
+    if config.limits.outbound_bytes < config.limits.max_message {
+        warn!(
+            "limits.outbound_bytes is below max_message: one large message makes its reader a slow consumer"
+        );
     }
 }
 
@@ -214,7 +226,8 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
         max_in_flight: limits.max_in_flight,
         outbound_bytes: limits.outbound_bytes,
         open_bytes: limits.queue_bytes,
-        open_bytes_each: limits.queue_bytes / 4,
+        // A share that not even one message fits into would be none.
+        open_bytes_each: (limits.queue_bytes / 4).max(limits.max_message.saturating_mul(2)),
         registrations_per_10s: limits.registrations_per_10s as usize,
         accept_timeout_ms: calls.accept_timeout_ms,
         timeout_ms: calls.timeout_ms,

@@ -153,8 +153,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             inbox.push(Inbound::TooLarge);
             return Ok(());
         }
-        // Broken WebSocket frames: there is no envelope that a GOODBYE could answer.
+        // Broken WebSocket frames: there is no envelope that a GOODBYE could answer. The core hears of it now, so
+        // that nothing is given to this agent while the close is under way.
         if let Error::Utf8(_) = error {
+            inbox.push(Inbound::Broken);
             return self.start_close(CloseCode::Invalid, "text that is not UTF-8");
         }
         let Error::Protocol(cause) = error else { return Err(()) };
@@ -162,6 +164,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if matches!(cause, ProtocolError::ResetWithoutClosingHandshake) {
             return Err(());
         }
+        inbox.push(Inbound::Broken);
         self.start_close(CloseCode::Protocol, "broken WebSocket frames")
     }
 

@@ -179,6 +179,21 @@ async fn a_ping_is_answered_at_once_while_nothing_else_is_to_be_written() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_with_a_broken_websocket_is_given_nothing_while_it_closes() {
+    let driver = driver();
+    let (mut client, task) = connect(&driver, "broken").await;
+    client.send(hello("broken")).await.unwrap();
+    assert!(matches!(client.next().await, Some(Ok(Message::Binary(_)))), "WELCOME");
+    assert_eq!(driver.figures().1.agents_ready, 1);
+    // A text frame that is not masked.
+    client.get_mut().write_all(&[0x81, 1, b'x']).await.unwrap();
+    assert_eq!(close_code(&mut client).await, 1002);
+    assert_eq!(driver.figures().1.connections, 0, "its close is not answered yet");
+    drop(client);
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_words_of_a_peer_that_leaves_are_heard() {
     let driver = driver();
     let (mut client, task) = connect(&driver, "leaver").await;

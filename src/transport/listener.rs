@@ -26,7 +26,7 @@ use crate::transport::upgrade::upgrade;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long one peer may hold a place among the handshakes.
-const PLACE_HELD: Duration = Duration::from_secs(1);
+const PLACE_HELD: Duration = Duration::from_secs(2);
 /// How many sockets may be on their way to a WebSocket, for each place among the handshakes.
 const LOBBY_FACTOR: usize = 64;
 
