@@ -8,8 +8,7 @@ use std::env::var;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tls = Tls::from_pem_files(var("AGENT_REACH_CA")?, var("AGENT_REACH_CERT")?, var("AGENT_REACH_KEY")?)?;
     let agent = Agent::builder(var("AGENT_REACH_HUB")?, "caller").tls(tls).connect().await?;
-    let shouted: String = agent.call("text.upper", "hello").await?;
-    println!("{shouted}");
+    println!("{}", agent.call::<String>("text.upper", "hello").await?);
     agent.close().await;
     Ok(())
 }
