@@ -1,6 +1,7 @@
 //! Agents, and the index from capability names to who offers them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use agent_reach_protocol::codec::Writer;
@@ -68,6 +69,11 @@ impl Offer {
     /// Bytes of its description and schemas.
     pub(crate) fn described(&self) -> usize {
         self.about.as_deref().map_or(0, <[u8]>::len)
+    }
+
+    /// Whether the offer answers to a name, given as the shared copy: every name of a registered offer is one.
+    pub(crate) fn answers_to(&self, name: &Arc<str>) -> bool {
+        Arc::ptr_eq(&self.name, name) || self.aliases.iter().any(|alias| Arc::ptr_eq(alias, name))
     }
 
     /// Every name the offer answers to, its own first.
@@ -274,8 +280,10 @@ impl Names {
         self.known.get_key_value(name)
     }
 
-    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Offered> {
-        self.known.get_mut(name)
+    /// As [`Names::get`], to move the turn on.
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<(&Arc<str>, &mut Offered)> {
+        // There is no `get_key_value_mut`; a range of one name is one.
+        self.known.range_mut::<str, _>((Bound::Included(name), Bound::Included(name))).next()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Offered)> {
@@ -329,7 +337,6 @@ impl Registry {
 
     /// All agents by id, from the first after `after`.
     pub(crate) fn by_id_after<'a>(&'a self, after: &str) -> impl Iterator<Item = (usize, &'a Agent)> {
-        use std::ops::Bound;
         self.by_id
             .range::<str, _>((Bound::Excluded(after), Bound::Unbounded))
             .filter_map(|(_, key)| self.agents.get(*key).map(|agent| (*key, agent)))
@@ -373,11 +380,19 @@ impl Registry {
         let before = names(&agent.offers);
         let answer = edit(&mut agent.offers);
         let after = names(&agent.offers);
+        let mut more = false;
         for name in after.difference(&before) {
             self.names.offer(name, key);
+            more = true;
         }
         for name in before.difference(&after) {
             self.names.withdraw(name, key);
+        }
+        // Two offers of a name that is new came with a copy each, and routing compares pointers.
+        for offer in agent.offers.iter_mut().filter(|_| more) {
+            for name in std::iter::once(&mut offer.name).chain(offer.aliases.iter_mut()) {
+                *name = self.names.intern(name);
+            }
         }
         Some(answer)
     }

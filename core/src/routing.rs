@@ -1,6 +1,9 @@
 //! Who gets a call: candidates, what excludes them, and the final choice. Each answer carries its reason.
 
+use std::sync::Arc;
+
 use agent_reach_protocol::{AgentStatus, Labels, Policy};
+use smallvec::SmallVec;
 
 use crate::registry::{Agent, HEALTH_MIN, Offer, Registry};
 use crate::rng::Rng;
@@ -83,6 +86,14 @@ pub(crate) struct Choice {
     pub(crate) weight: f64,
 }
 
+impl Choice {
+    fn of(key: usize, agent: &Agent, offer: usize, name: &str) -> Self {
+        let load = (agent.in_flight, agent.max_concurrency);
+        let share = f64::from(agent.in_flight) / f64::from(agent.max_concurrency.max(1));
+        Self { agent: key, offer, load, weight: share + agent.level(name) }
+    }
+}
+
 /// How the choice came about; small and copied into the call's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
@@ -136,7 +147,7 @@ pub(crate) enum NoRoute {
 #[derive(Debug)]
 pub(crate) enum Routed {
     /// To these.
-    To(smallvec::SmallVec<[Choice; 1]>, Note),
+    To(SmallVec<[Choice; 1]>, Note),
     /// To nobody.
     Nobody(NoRoute, Note),
 }
@@ -147,63 +158,62 @@ pub(crate) enum Routed {
 /// of equal load take turns.
 pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng) -> Routed {
     let mut note = Note { policy: wanted.policy, offering: 0, able: 0, excluded: [0; 10], preferred: false };
-    let Some((_, offered)) = registry.names.get(wanted.name) else {
-        return Routed::Nobody(NoRoute::NeverOffered, note);
-    };
-    let turn = offered.turn;
-    note.offering = u32::try_from(offered.by.len()).unwrap_or(u32::MAX);
-    let mut able: Able = Able::new();
     // Named agents are looked up, and not searched for among all who offer: both lists may be long.
     let named = wanted.agents.map(|ids| named(registry, ids));
+    let agents = &registry.agents;
+    let Some((name, offered)) = registry.names.get_mut(wanted.name) else {
+        return Routed::Nobody(NoRoute::NeverOffered, note);
+    };
+    note.offering = u32::try_from(offered.by.len()).unwrap_or(u32::MAX);
     let candidates = named.as_deref().unwrap_or(&offered.by);
-    let around = (turn..candidates.len()).chain(0..turn.min(candidates.len()));
-    for position in around {
-        let Some(key) = candidates.get(position) else { continue };
-        let Some(agent) = registry.agents.get(*key) else { continue };
-        match consider(agent, wanted, registry.agents.get(wanted.caller)) {
+    let (before, after) = candidates.split_at(offered.turn.min(candidates.len()));
+    let around = (offered.turn..).zip(after).chain((0..).zip(before));
+    let caller = agents.get(wanted.caller);
+    let mut choosing = Choosing::new(wanted);
+    for (position, key) in around {
+        let Some(agent) = agents.get(*key) else { continue };
+        match consider(agent, wanted, name, caller) {
             Ok(offer) => {
-                let load = (agent.in_flight, agent.max_concurrency);
-                let share = f64::from(agent.in_flight) / f64::from(agent.max_concurrency.max(1));
-                let weight = share + agent.level(wanted.name);
+                let choice = Choice::of(*key, agent, offer, wanted.name);
                 let preferred = !wanted.prefer.0.is_empty() && agent.has_labels(wanted.prefer);
-                able.push((position, Choice { agent: *key, offer, load, weight }, preferred));
+                choosing.add(Able { position, choice, preferred });
+                note.able += 1;
+                note.preferred |= preferred;
             }
             Err(why) => {
-                let slot = Exclusion::ALL.iter().position(|own| *own == why);
-                if let Some(count) = slot.and_then(|slot| note.excluded.get_mut(slot)) {
+                if let Some(count) = note.excluded.get_mut(why as usize) {
                     *count += 1;
                 }
             }
         }
     }
-    note.able = u32::try_from(able.len()).unwrap_or(u32::MAX);
-    if able.is_empty() {
-        let [.., forbidden, rate_limited, busy] = note.excluded;
-        let why = if busy > 0 {
-            NoRoute::Busy
-        } else if rate_limited > 0 {
-            NoRoute::RateLimited
-        } else if forbidden > 0 {
-            NoRoute::Forbidden
-        } else {
-            NoRoute::NoneAble
-        };
-        return Routed::Nobody(why, note);
+    if note.able == 0 {
+        return Routed::Nobody(why_nobody(&note), note);
     }
-    note.preferred = able.iter().any(|(.., preferred)| *preferred);
     if wanted.count == 1 {
-        let Some((position, choice)) = one(&able, wanted.policy, note.preferred, rng) else {
+        let Some(Able { position, choice, .. }) = choosing.one(rng) else {
             return Routed::Nobody(NoRoute::NoneAble, note);
         };
         // The turn goes round among all who offer it, not among those that one caller names.
-        if wanted.agents.is_none()
-            && let Some(offered) = registry.names.get_mut(wanted.name)
-        {
+        if named.is_none() {
             offered.turn = position + 1;
         }
         return Routed::To(smallvec::smallvec![choice], note);
     }
-    Routed::To(several(able, wanted, rng), note)
+    Routed::To(choosing.several(wanted.count, rng), note)
+}
+
+const fn why_nobody(note: &Note) -> NoRoute {
+    let [.., forbidden, rate_limited, busy] = note.excluded;
+    if busy > 0 {
+        NoRoute::Busy
+    } else if rate_limited > 0 {
+        NoRoute::RateLimited
+    } else if forbidden > 0 {
+        NoRoute::Forbidden
+    } else {
+        NoRoute::NoneAble
+    }
 }
 
 /// Why an agent that is named does not get the call.
@@ -211,8 +221,11 @@ pub(crate) fn exclusion(registry: &Registry, agent_id: &str, wanted: &Wanted<'_>
     let Some(agent) = registry.find(agent_id).and_then(|key| registry.agents.get(key)) else {
         return Exclusion::Away;
     };
+    let Some((name, _)) = registry.names.get(wanted.name) else {
+        return if agent.session.is_none() { Exclusion::Away } else { Exclusion::NotOffered };
+    };
     // It could: it was left out for another reason, which only the choice knows.
-    consider(agent, wanted, registry.agents.get(wanted.caller)).err().unwrap_or(Exclusion::NotOffered)
+    consider(agent, wanted, name, registry.agents.get(wanted.caller)).err().unwrap_or(Exclusion::NotOffered)
 }
 
 /// The agents of these ids that are known, each once.
@@ -223,19 +236,18 @@ fn named(registry: &Registry, ids: &[&str]) -> Vec<usize> {
     keys
 }
 
-/// Agents that can take a call: their place among the candidates, how, and whether preferred labels fit.
-type Able = smallvec::SmallVec<[(usize, Choice, bool); 8]>;
-
-/// Whether the agent can take the call, and by which offer.
-fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Result<usize, Exclusion> {
+/// Whether the agent can take the call, and by which offer. `name` is the shared copy of the name wanted.
+fn consider(
+    agent: &Agent,
+    wanted: &Wanted<'_>,
+    name: &Arc<str>,
+    caller: Option<&Agent>,
+) -> Result<usize, Exclusion> {
     if agent.session.is_none() {
         return Err(Exclusion::Away);
     }
-    let answers = |(_, offer): &(usize, &Offer)| offer.names().any(|name| &**name == wanted.name);
-    let mut answering = agent.offers.iter().enumerate().filter(answers).peekable();
-    if answering.peek().is_none() {
-        return Err(Exclusion::NotOffered);
-    }
+    let mut answering = agent.offers.iter().enumerate().filter(|(_, offer)| offer.answers_to(name));
+    let first = answering.next().ok_or(Exclusion::NotOffered)?;
     if agent.suspect {
         return Err(Exclusion::Suspect);
     }
@@ -253,9 +265,12 @@ fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Resul
         (Some(asked), Some(own)) => asked.matches(own),
         (Some(_), None) => false,
     };
-    let (index, offer) = answering.find(|(_, offer)| fits(offer)).ok_or(Exclusion::Version)?;
+    let (index, offer) = match fits(first.1) {
+        true => first,
+        false => answering.find(|(_, offer)| fits(offer)).ok_or(Exclusion::Version)?,
+    };
     // The name asked for was looked at already; what an agent's alias leads to is known only here.
-    if &*offer.name != wanted.name && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
+    if !Arc::ptr_eq(&offer.name, name) && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
         return Err(Exclusion::Forbidden);
     }
     if offer.quota.as_ref().is_some_and(|quota| !quota.has_room(wanted.now)) {
@@ -264,36 +279,73 @@ fn consider(agent: &Agent, wanted: &Wanted<'_>, caller: Option<&Agent>) -> Resul
     if agent.in_flight >= agent.max_concurrency { Err(Exclusion::Busy) } else { Ok(index) }
 }
 
-/// One of the able. The list is not empty, and starts where the last choice ended.
-fn one(
-    able: &[(usize, Choice, bool)],
-    policy: Policy,
+/// An agent that can take the call.
+#[derive(Clone, Copy, Debug)]
+struct Able {
+    /// Its place among the candidates.
+    position: usize,
+    choice: Choice,
+    /// Whether the preferred labels fit.
     preferred: bool,
-    rng: &mut Rng,
-) -> Option<(usize, Choice)> {
-    let eligible =
-        || able.iter().filter(|(.., own)| !preferred || *own).map(|(at, choice, _)| (*at, *choice));
-    match policy {
-        Policy::LeastLoaded => {
-            eligible().reduce(|best, next| if next.1.weight < best.1.weight { next } else { best })
-        }
-        Policy::RoundRobin => eligible().next(),
-        Policy::Random => eligible().nth(rng.below(eligible().count())),
-    }
 }
 
-/// Several different ones, the best by the policy first.
-fn several(able: Able, wanted: &Wanted<'_>, rng: &mut Rng) -> smallvec::SmallVec<[Choice; 1]> {
-    let mut able = able.into_vec();
-    match wanted.policy {
-        Policy::RoundRobin => {}
-        Policy::LeastLoaded => able.sort_by(|(_, a, _), (_, b, _)| a.weight.total_cmp(&b.weight)),
-        Policy::Random => {
-            for last in (1..able.len()).rev() {
-                able.swap(last, rng.below(last + 1));
-            }
+/// The final choice. Candidates come in the order of rotation.
+///
+/// A single target by load or by turn needs no list of all who could: the best so far is enough, once among
+/// those with the preferred labels and once among the others.
+struct Choosing {
+    policy: Policy,
+    best: [Option<Able>; 2],
+    /// Everyone, where the policy has to see all of them.
+    all: Option<Vec<Able>>,
+}
+
+impl Choosing {
+    fn new(wanted: &Wanted<'_>) -> Self {
+        let needs_all = wanted.count != 1 || wanted.policy == Policy::Random;
+        Self { policy: wanted.policy, best: [None, None], all: needs_all.then(Vec::new) }
+    }
+
+    fn add(&mut self, able: Able) {
+        if let Some(all) = &mut self.all {
+            return all.push(able);
+        }
+        let [preferred, other] = &mut self.best;
+        let best = if able.preferred { preferred } else { other };
+        let better = match (&best, self.policy) {
+            (None, _) => true,
+            (Some(best), Policy::LeastLoaded) => able.choice.weight < best.choice.weight,
+            (Some(_), Policy::RoundRobin | Policy::Random) => false,
+        };
+        if better {
+            *best = Some(able);
         }
     }
-    able.sort_by_key(|(.., preferred)| !preferred);
-    able.into_iter().take(wanted.count).map(|(_, choice, _)| choice).collect()
+
+    /// One of the able; those with the preferred labels go before all others.
+    fn one(self, rng: &mut Rng) -> Option<Able> {
+        let Some(all) = self.all else {
+            let [preferred, other] = self.best;
+            return preferred.or(other);
+        };
+        let preferred = all.iter().any(|able| able.preferred);
+        let eligible = || all.iter().filter(|able| able.preferred == preferred);
+        eligible().nth(rng.below(eligible().count())).copied()
+    }
+
+    /// Several different ones, the best by the policy first.
+    fn several(self, count: usize, rng: &mut Rng) -> SmallVec<[Choice; 1]> {
+        let mut able = self.all.unwrap_or_default();
+        match self.policy {
+            Policy::RoundRobin => {}
+            Policy::LeastLoaded => able.sort_by(|a, b| a.choice.weight.total_cmp(&b.choice.weight)),
+            Policy::Random => {
+                for last in (1..able.len()).rev() {
+                    able.swap(last, rng.below(last + 1));
+                }
+            }
+        }
+        able.sort_by_key(|able| !able.preferred);
+        able.into_iter().take(count).map(|able| able.choice).collect()
+    }
 }
