@@ -5,6 +5,10 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// A client has to mask. Which key makes no difference to what unmasking costs the hub.
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+const MASK_WORD: [u8; 16] = {
+    let [a, b, c, d] = MASK;
+    [a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d]
+};
 /// Largest message that is taken from the other side, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
@@ -88,12 +92,15 @@ fn push_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
         }
     }
     out.extend_from_slice(&MASK);
-    let (words, rest) = payload.as_chunks::<4>();
-    for [a, b, c, d] in words {
-        let [k0, k1, k2, k3] = MASK;
-        out.extend_from_slice(&[a ^ k0, b ^ k1, c ^ k2, d ^ k3]);
+    let start = out.len();
+    out.extend_from_slice(payload);
+    let Some(masked) = out.get_mut(start..) else { return };
+    // In words of sixteen bytes the compiler makes of this a few instructions for each.
+    let (words, rest) = masked.as_chunks_mut::<16>();
+    for word in words {
+        *word = (u128::from_ne_bytes(*word) ^ u128::from_ne_bytes(MASK_WORD)).to_ne_bytes();
     }
-    out.extend(rest.iter().zip(MASK).map(|(byte, key)| byte ^ key));
+    rest.iter_mut().zip(MASK_WORD).for_each(|(byte, key)| *byte ^= key);
 }
 
 fn pop_frame(buffer: &mut BytesMut) -> Result<Option<Incoming>> {

@@ -5,12 +5,15 @@
 //! each connection. Those repeat on a shared machine far better than calls a second do.
 
 mod client;
+mod compare;
 mod dialect;
 mod frame;
 mod hub;
 mod jobs;
 mod machine;
+mod meter;
 mod process;
+mod progress;
 mod report;
 mod scenarios;
 mod worker;
@@ -18,7 +21,7 @@ mod worker;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use scenarios::{call, idle, relay, storm};
+use scenarios::{call, fanout, idle, relay, storm, stream};
 
 /// Puts load on a hub and measures what it costs
 #[derive(Debug, Parser)]
@@ -34,8 +37,12 @@ enum Scenario {
     Idle(idle::IdleArgs),
     /// CPU for each call, and its latency, beside those of a bare relay
     Call(call::CallArgs),
-    /// CPU for each connect
+    /// CPU for each connect, and what memory a storm of them leaves
     Storm(storm::StormArgs),
+    /// CPU for each delivery of a message to many agents
+    Fanout(fanout::FanoutArgs),
+    /// CPU for each chunk of a streamed result
+    Stream(stream::StreamArgs),
     /// The floor alone: a bare relay under the load of `call`
     Relay(relay::RelayArgs),
     /// What this program starts as its own helpers
@@ -53,6 +60,8 @@ fn main() -> Result<()> {
         Scenario::Idle(args) => idle::run(args),
         Scenario::Call(args) => call::run(args),
         Scenario::Storm(args) => storm::run(args),
+        Scenario::Fanout(args) => fanout::run(args),
+        Scenario::Stream(args) => stream::run(args),
         Scenario::Relay(args) => relay::run(args),
         Scenario::Worker { job } => jobs::run(job),
     }

@@ -6,10 +6,11 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The most that a figure may be, and what is aimed at.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Bar {
     /// The most.
     pub(crate) limit: f64,
@@ -18,54 +19,82 @@ pub(crate) struct Bar {
 }
 
 /// One figure, with its value in each repeat.
-#[derive(Clone, Debug, Serialize)]
-struct Figure {
-    name: String,
-    unit: &'static str,
-    median: f64,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    /// What it is.
+    pub(crate) name: String,
+    /// What it counts.
+    pub(crate) unit: String,
+    /// The median of its values.
+    pub(crate) median: f64,
     values: Vec<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     bar: Option<Bar>,
 }
 
 /// All figures of a run, in the order in which they were first given.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
-    command: String,
-    machine: String,
-    figures: Vec<Figure>,
+    /// Name of the scenario.
+    pub(crate) scenario: String,
+    /// What load it was: the arguments on which figures depend.
+    pub(crate) load: BTreeMap<String, Value>,
+    /// The command as it was given.
+    pub(crate) command: String,
+    /// The machine it ran on, and what else that did.
+    pub(crate) machine: String,
+    /// The figures.
+    pub(crate) figures: Vec<Figure>,
+    /// What has to be known to read them, by what it is about.
+    notes: BTreeMap<String, String>,
     #[serde(skip)]
     places: BTreeMap<String, usize>,
 }
 
 impl Report {
-    /// A report with no figures yet.
+    /// A report with no figures yet, of a run on this machine.
     ///
     /// # Errors
     /// When the machine cannot be described.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(scenario: &str, load: &impl Serialize) -> Result<Self> {
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+        let mut report = Self::of(scenario, load)?;
+        report.command = format!("loadtest {command}");
+        report.machine = crate::machine::describe()?;
+        Ok(report)
+    }
+
+    /// The same, of no machine.
+    ///
+    /// # Errors
+    /// When the load is no map.
+    pub(crate) fn of(scenario: &str, load: &impl Serialize) -> Result<Self> {
         Ok(Self {
-            command: format!("loadtest {command}"),
-            machine: crate::machine::describe()?,
+            scenario: scenario.to_owned(),
+            load: serde_json::from_value(serde_json::to_value(load)?)?,
+            command: String::new(),
+            machine: String::new(),
             figures: Vec::new(),
+            notes: BTreeMap::new(),
             places: BTreeMap::new(),
         })
     }
 
+    /// Adds what has to be known to read the figures on something.
+    pub(crate) fn note(&mut self, about: &str, note: Option<String>) {
+        self.notes.extend(note.map(|note| (about.to_owned(), note)));
+    }
+
     /// Adds one repeat's value of a figure.
-    pub(crate) fn add(&mut self, name: &str, unit: &'static str, value: f64) {
+    pub(crate) fn add(&mut self, name: &str, unit: &str, value: f64) {
         self.put(name, unit, value, None);
     }
 
-    /// The same for a figure that is held to a bar.
-    pub(crate) fn add_with_bar(&mut self, name: &str, unit: &'static str, value: f64, bar: Bar) {
-        self.put(name, unit, value, Some(bar));
-    }
-
-    fn put(&mut self, name: &str, unit: &'static str, value: f64, bar: Option<Bar>) {
+    /// The same for a figure that may be held to a bar.
+    pub(crate) fn put(&mut self, name: &str, unit: &str, value: f64, bar: Option<Bar>) {
         let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
-            self.figures.push(Figure { name: name.to_owned(), unit, median: value, values: Vec::new(), bar });
+            let (name, unit) = (name.to_owned(), unit.to_owned());
+            self.figures.push(Figure { name, unit, median: value, values: Vec::new(), bar });
             self.figures.len() - 1
         });
         if let Some(figure) = self.figures.get_mut(place) {
@@ -105,6 +134,9 @@ impl Report {
             // Writing to a String cannot fail.
             let _never = writeln!(out, "{}", line.trim_end());
         }
+        for (about, note) in &self.notes {
+            let _never = writeln!(out, "note, {about}: {note}");
+        }
         out
     }
 }
@@ -117,7 +149,8 @@ fn median(values: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { (at(middle.wrapping_sub(1)) + at(middle)) / 2.0 } else { at(middle) }
 }
 
-fn short(value: f64) -> String {
+/// A value with three digits.
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         0.0..10.0 => format!("{value:.2}"),
         10.0..100.0 => format!("{value:.1}"),
@@ -131,22 +164,22 @@ mod tests {
 
     #[test]
     fn a_figure_is_the_median_of_its_repeats_and_is_held_to_its_bar() {
-        let mut report = Report {
-            command: "loadtest x".into(),
-            machine: "m".into(),
-            figures: Vec::new(),
-            places: BTreeMap::new(),
-        };
+        let mut report = Report::of("x", &BTreeMap::<String, u32>::new()).unwrap();
+        report.command = "loadtest x".into();
+        report.machine = "m".into();
         for value in [30.0, 1.0, 2.0] {
-            report.add_with_bar("cost", "us", value, Bar { limit: 4.0, aim: 1.5 });
+            report.put("cost", "us", value, Some(Bar { limit: 4.0, aim: 1.5 }));
             report.add("rate", "calls/s", value * 1000.0);
         }
         report.add("rate", "calls/s", 4000.0);
+        report.note("rate", None);
+        report.note("rate", Some("the load was slow".into()));
         assert_eq!(
             report.table(),
             "loadtest x\nm\n\n\
              cost       2.00 us      within 4, aim 1.5 missed  [30.0 1.00 2.00]\n\
-             rate       3000 calls/s   [30000 1000 2000 4000]\n"
+             rate       3000 calls/s   [30000 1000 2000 4000]\n\
+             note, rate: the load was slow\n"
         );
     }
 }

@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
 
 use crate::jobs::{AgentsJob, Job, Order, Tally};
 
@@ -148,6 +151,7 @@ impl Agents {
             sum.failed += tally.failed;
             sum.failure = sum.failure.or(tally.failure);
             sum.keepalives += tally.keepalives;
+            sum.heard += tally.heard;
         }
         Ok(sum)
     }
@@ -163,7 +167,7 @@ impl Agents {
 
 /// How many descriptors a process may have.
 pub(crate) fn descriptors_max() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
 }
 
 /// Raises the number of descriptors of this process, and of those that it starts, to what is allowed.
@@ -171,7 +175,16 @@ pub(crate) fn descriptors_max() -> u64 {
 /// # Errors
 /// When the system refuses.
 pub(crate) fn raise_descriptors() -> Result<()> {
-    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current = limit.maximum;
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).context("ulimit -n")
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("ulimit -n")
+}
+
+/// Keeps this process, and those that it starts, on one core.
+///
+/// # Errors
+/// When there is no such core.
+pub(crate) fn pin(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core)?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("core {core}"))
 }

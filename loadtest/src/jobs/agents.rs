@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::provide::Provider;
 use super::{Order, Tally, answer};
 use crate::client::{Connector, Endpoint, Link};
-use crate::dialect::{Dialect, Heard, agent};
+use crate::dialect::agent;
 
 /// Which agents to connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,8 +46,7 @@ pub(super) async fn run(job: AgentsJob, mut inbox: mpsc::Receiver<Order>) -> Res
     while let Some(order) = inbox.recv().await {
         match order {
             Order::Connect => connect(&job, &connector, &tally, &mut serving).await,
-            Order::Start => {}
-            Order::Count => {}
+            Order::Start | Order::Count | Order::Stop => {}
         }
         let said = {
             let mut tally = tally.borrow_mut();
@@ -70,7 +70,8 @@ async fn connect(job: &AgentsJob, connector: &Arc<Connector>, tally: &Shared, se
         match opening.join_next().await {
             Some(Ok(Ok((number, link)))) => {
                 tally.borrow_mut().connected += 1;
-                serving.spawn_local(serve(link, connector.dialect(), phase(job, number), Rc::clone(tally)));
+                let provider = Provider::new(connector.dialect(), number);
+                serving.spawn_local(serve(link, provider, phase(job, number), Rc::clone(tally)));
             }
             Some(Ok(Err(error))) => tally.borrow_mut().fail(&error),
             Some(Err(error)) => tally.borrow_mut().fail(&error.into()),
@@ -105,22 +106,23 @@ fn phase(job: &AgentsJob, number: u32) -> Option<Phase> {
     })
 }
 
-async fn serve(link: Link, dialect: Dialect, phase: Option<Phase>, tally: Shared) {
-    if let Err(error) = keep(link, dialect, phase, &tally).await {
+async fn serve(link: Link, provider: Provider, phase: Option<Phase>, tally: Shared) {
+    if let Err(error) = keep(link, provider, phase, &tally).await {
         let mut tally = tally.borrow_mut();
         tally.connected -= 1;
         tally.fail(&error);
     }
 }
 
-async fn keep(mut link: Link, dialect: Dialect, phase: Option<Phase>, tally: &Shared) -> Result<()> {
-    let keepalive = dialect.keepalive();
-    let (Some(Phase { period, offset }), Some(keepalive)) = (phase, keepalive) else {
+async fn keep(mut link: Link, mut provider: Provider, phase: Option<Phase>, tally: &Shared) -> Result<()> {
+    let Some(Phase { period, offset }) = phase else {
         loop {
             link.fill().await?;
-            hear(&mut link, dialect).await?;
+            let heard = provider.hear(&mut link).await?;
+            tally.borrow_mut().heard += heard;
         }
     };
+    let keepalive = provider.dialect().keepalive();
     let mut clock = tokio::time::interval_at(Instant::now() + offset, period);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -133,18 +135,9 @@ async fn keep(mut link: Link, dialect: Dialect, phase: Option<Phase>, tally: &Sh
             }
             filled = link.fill() => {
                 filled?;
-                hear(&mut link, dialect).await?;
+                let heard = provider.hear(&mut link).await?;
+                tally.borrow_mut().heard += heard;
             }
         }
     }
-}
-
-/// Answers all that has come with one write.
-async fn hear(link: &mut Link, dialect: Dialect) -> Result<()> {
-    while let Some(message) = link.pop()? {
-        if let Heard::Answer(answer) = dialect.heard(&message)? {
-            link.push(&answer);
-        }
-    }
-    link.flush().await
 }

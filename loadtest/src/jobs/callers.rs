@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use super::{Order, Tally, answer};
 use crate::client::{Connector, Endpoint, Link};
-use crate::dialect::{Ask, CAPABILITIES, Dialect, FIRST_CALLER, RequestIds};
+use crate::dialect::{Ask, CAPABILITIES, FIRST_CALLER, Outcome, RequestIds, Told, Want};
 
-/// Longest latency that is told apart, in microseconds.
-const LATENCY_MAX_US: u64 = 60_000_000;
+/// Longest latency that is told apart, in nanoseconds.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// Who is called.
+/// Who is called, and what for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Plan {
     /// Every capability in turn, without end.
@@ -35,6 +35,20 @@ pub(crate) enum Plan {
         agents: u32,
         /// How many groups they form.
         groups: u32,
+    },
+    /// Every agent is told, again and again.
+    Notices {
+        /// How many agents there are.
+        agents: u32,
+    },
+    /// Streams of every capability in turn, without end.
+    Streams {
+        /// How many agents there are.
+        agents: u32,
+        /// How many chunks each stream has.
+        chunks: u64,
+        /// How many may be under way.
+        credit: u64,
     },
 }
 
@@ -53,6 +67,8 @@ pub(crate) struct CallersJob {
     pub(crate) request_ids: RequestIds,
     /// Who is called.
     pub(crate) plan: Plan,
+    /// New calls begin only when all of a caller's have ended, and then together.
+    pub(crate) bursts: bool,
 }
 
 /// What the callers of a worker count together.
@@ -71,7 +87,7 @@ type Shared = Rc<RefCell<Counts>>;
 /// When the certificates cannot be read, or a caller cannot connect.
 pub(super) async fn run(job: CallersJob, mut inbox: mpsc::Receiver<Order>) -> Result<()> {
     let connector = Arc::new(Connector::new(job.endpoint.clone())?);
-    let latency = Histogram::new_with_bounds(1, LATENCY_MAX_US, 3)?;
+    let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)?;
     let counts = Rc::new(RefCell::new(Counts { tally: Tally::default(), latency, next: 0 }));
     let mut idle = Vec::new();
     let mut calling = JoinSet::new();
@@ -88,7 +104,7 @@ pub(super) async fn run(job: CallersJob, mut inbox: mpsc::Receiver<Order>) -> Re
                     calling.spawn_local(work(link, job.clone(), Rc::clone(&counts)));
                 }
             }
-            Order::Count => {}
+            Order::Count | Order::Stop => {}
         }
         answer(&counted(&mut counts.borrow_mut()))?;
     }
@@ -97,10 +113,10 @@ pub(super) async fn run(job: CallersJob, mut inbox: mpsc::Receiver<Order>) -> Re
 
 fn counted(counts: &mut Counts) -> Tally {
     let at = |quantile| counts.latency.value_at_quantile(quantile);
-    let latency_us = [at(0.5), at(0.99), at(0.999)];
+    let latency_ns = [at(0.5), at(0.99), at(0.999)];
     counts.latency.reset();
     let fresh = Tally { connected: counts.tally.connected, ..Tally::default() };
-    Tally { latency_us, ..std::mem::replace(&mut counts.tally, fresh) }
+    Tally { latency_ns, ..std::mem::replace(&mut counts.tally, fresh) }
 }
 
 async fn open(connector: &Connector, index: u32) -> Result<(u32, Link)> {
@@ -112,71 +128,136 @@ async fn open(connector: &Connector, index: u32) -> Result<(u32, Link)> {
     Ok((index, link))
 }
 
-async fn work(caller: (u32, Link), job: CallersJob, counts: Shared) {
-    if let Err(error) = call(caller, &job, &counts).await {
+async fn work((index, link): (u32, Link), job: CallersJob, counts: Shared) {
+    let body = match job.plan {
+        // A stream's body begins with its length.
+        Plan::Streams { chunks, .. } => {
+            chunks.to_be_bytes().into_iter().chain((0..=255).cycle()).take(job.body.max(8)).collect()
+        }
+        Plan::Capabilities { .. } | Plan::EachAgentOnce { .. } | Plan::Notices { .. } => {
+            (0..=255).cycle().take(job.body).collect()
+        }
+    };
+    // What does not divide goes to the first callers.
+    let window = job.in_flight / job.callers + u32::from(index < job.in_flight % job.callers);
+    let open = HashMap::new();
+    let caller = Caller { link, number: FIRST_CALLER + index, body, window, open, next_id: 1, job, counts };
+    let counts = Rc::clone(&caller.counts);
+    if let Err(error) = caller.call().await {
         let mut counts = counts.borrow_mut();
         counts.tally.connected -= 1;
         counts.tally.fail(&error);
     }
 }
 
-async fn call((index, mut link): (u32, Link), job: &CallersJob, counts: &Shared) -> Result<()> {
-    let dialect = job.endpoint.dialect;
-    let body: Vec<u8> = (0..=255).cycle().take(job.body).collect();
-    // What does not divide goes to the first callers.
-    let window = job.in_flight / job.callers + u32::from(index < job.in_flight % job.callers);
-    let mut open: HashMap<u64, Instant> = HashMap::new();
-    let mut next_id = 1;
-    let mut ask = |link: &mut Link, open: &mut HashMap<u64, Instant>| {
-        let mut counts = counts.borrow_mut();
-        let Some(ask) = job.plan.ask(counts.next) else { return };
-        counts.next += 1;
-        link.push(&encoded(dialect, index, next_id, ask, job, &body));
-        open.insert(next_id, Instant::now());
-        next_id += 1;
-    };
-    for _ in 0..window {
-        ask(&mut link, &mut open);
-    }
-    link.flush().await?;
-    loop {
-        link.fill().await?;
-        let now = Instant::now();
-        while let Some(message) = link.pop()? {
-            match dialect.ended(&message) {
-                Ok(id) => {
-                    let began = open.remove(&id).context("an answer to no open call")?;
-                    let took = u64::try_from((now - began).as_micros())?;
-                    let mut counts = counts.borrow_mut();
-                    counts.tally.calls += 1;
-                    counts.latency.saturating_record(took);
-                }
-                Err(error) => counts.borrow_mut().tally.fail(&error),
-            }
-            ask(&mut link, &mut open);
-        }
-        link.flush().await?;
-    }
+/// A call that has not ended.
+struct Open {
+    began: Instant,
+    /// Who was asked, where the caller knows.
+    agent: u32,
+    /// Chunks that were read since credit was given.
+    read: u64,
 }
 
-fn encoded(dialect: Dialect, index: u32, id: u64, ask: Ask, job: &CallersJob, body: &[u8]) -> bytes::Bytes {
-    dialect.call(FIRST_CALLER + index, id, ask, job.request_ids, body)
+struct Caller {
+    link: Link,
+    number: u32,
+    body: Vec<u8>,
+    window: u32,
+    open: HashMap<u64, Open>,
+    next_id: u64,
+    job: CallersJob,
+    counts: Shared,
+}
+
+impl Caller {
+    async fn call(mut self) -> Result<()> {
+        self.ask(self.window);
+        self.link.flush().await?;
+        loop {
+            self.link.fill().await?;
+            let now = Instant::now();
+            let mut ended = 0;
+            while let Some(message) = self.link.pop()? {
+                ended += u32::from(self.take(&message, now)?);
+            }
+            match self.job.bursts {
+                false => self.ask(ended),
+                true if self.open.is_empty() => self.ask(self.window),
+                true => {}
+            }
+            self.link.flush().await?;
+        }
+    }
+
+    fn ask(&mut self, count: u32) {
+        let now = Instant::now();
+        for _ in 0..count {
+            let mut counts = self.counts.borrow_mut();
+            let Some(ask) = self.job.plan.ask(counts.next) else { return };
+            counts.next += 1;
+            let id = self.next_id;
+            self.next_id += 1;
+            let dialect = self.job.endpoint.dialect;
+            self.link.push(&dialect.call(self.number, id, ask, self.job.request_ids, &self.body));
+            self.open.insert(id, Open { began: now, agent: ask.agent, read: 0 });
+        }
+    }
+
+    /// Whether a call has ended.
+    fn take(&mut self, message: &bytes::Bytes, now: Instant) -> Result<bool> {
+        let dialect = self.job.endpoint.dialect;
+        let mut counts = self.counts.borrow_mut();
+        match dialect.told(message)? {
+            Told::Chunk(id, _) => {
+                counts.tally.chunks += 1;
+                let Plan::Streams { credit, .. } = self.job.plan else { return Ok(false) };
+                let stream = self.open.get_mut(&id).context("a chunk of no open call")?;
+                stream.read += 1;
+                if stream.read >= credit.div_ceil(2) {
+                    self.link.push(&dialect.credit(self.number, id, stream.agent, stream.read));
+                    stream.read = 0;
+                }
+                Ok(false)
+            }
+            Told::Ended(id, outcome) => {
+                let Open { began, .. } = self.open.remove(&id).context("an answer to no open call")?;
+                match outcome {
+                    Outcome::Completed(_) | Outcome::Summary(_) => {
+                        counts.tally.calls += 1;
+                        counts.latency.saturating_record(u64::try_from((now - began).as_nanos())?);
+                    }
+                    Outcome::Failed(code) => counts.tally.fail(&anyhow!("a call failed: {code}")),
+                }
+                Ok(true)
+            }
+            Told::Part(_) | Told::Nothing => Ok(false),
+        }
+    }
 }
 
 impl Plan {
     /// Who is asked with the call of this number; `None`: all have been.
     fn ask(self, number: u64) -> Option<Ask> {
+        let in_turn = |agents: u32, groups: u32, want| {
+            let capability = u32::try_from(number % u64::from(groups * CAPABILITIES)).ok()?;
+            let agent = u32::try_from(number % u64::from(agents)).ok()?;
+            Some(Ask { capability, agent, want })
+        };
         match self {
             Self::Capabilities { agents, groups } => {
-                let (names, n) = (u64::from(groups * CAPABILITIES), u64::from(agents));
-                let capability = u32::try_from(number % names).ok()?;
-                let agent = u32::try_from(number % n).ok()?;
-                Some(Ask { capability, agent, directed: false })
+                in_turn(agents, groups, Want::Result { directed: false })
             }
             Self::EachAgentOnce { agents, groups } => {
                 let agent = u32::try_from(number).ok().filter(|agent| *agent < agents)?;
-                Some(Ask { capability: agent % groups * CAPABILITIES, agent, directed: true })
+                let capability = agent % groups * CAPABILITIES;
+                Some(Ask { capability, agent, want: Want::Result { directed: true } })
             }
+            Self::Notices { agents } => {
+                let agent = agents.checked_sub(1)?;
+                Some(Ask { capability: 0, agent, want: Want::Notice })
+            }
+            Self::Streams { agents, credit, .. } => in_turn(agents, 1, Want::Chunks { credit }),
         }
     }
 }
@@ -198,7 +279,8 @@ mod tests {
     fn a_plan_of_each_agent_once_ends() {
         let plan = Plan::EachAgentOnce { agents: 3, groups: 2 };
         let asked: Vec<_> = (0..4).map_while(|number| plan.ask(number)).collect();
-        let offered: Vec<_> = asked.iter().map(|ask| (ask.agent, ask.capability, ask.directed)).collect();
-        assert_eq!(offered, [(0, 0, true), (1, 3, true), (2, 0, true)]);
+        let offered: Vec<_> = asked.iter().map(|ask| (ask.agent, ask.capability)).collect();
+        assert_eq!(offered, [(0, 0), (1, 3), (2, 0)]);
+        assert!(asked.iter().all(|ask| ask.want == Want::Result { directed: true }));
     }
 }

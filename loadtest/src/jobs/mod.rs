@@ -5,6 +5,7 @@
 
 mod agents;
 mod callers;
+mod provide;
 mod relay;
 
 use std::io::{BufRead, Write};
@@ -37,6 +38,8 @@ pub(crate) enum Order {
     Start,
     /// Tell what was done since the last time, and count from nothing again.
     Count,
+    /// Begin nothing new. Answered when all that is under way has ended.
+    Stop,
 }
 
 /// What a worker answers.
@@ -50,10 +53,14 @@ pub(crate) struct Tally {
     pub(crate) failure: Option<String>,
     /// Keepalive frames that were sent.
     pub(crate) keepalives: u64,
+    /// Calls and messages that agents got.
+    pub(crate) heard: u64,
+    /// Chunks that callers got.
+    pub(crate) chunks: u64,
     /// Calls that completed.
     pub(crate) calls: u64,
-    /// Of those: median, 99th and 99.9th percentile of the time to the result, in microseconds.
-    pub(crate) latency_us: [u64; 3],
+    /// Of those: median, 99th and 99.9th percentile of the time to the result, in nanoseconds.
+    pub(crate) latency_ns: [u64; 3],
     /// Where the relay listens.
     pub(crate) address: Option<std::net::SocketAddr>,
 }

@@ -24,11 +24,11 @@ use tokio_rustls::server::TlsStream;
 
 use super::{Order, Tally, answer};
 use crate::client::roots;
-use crate::dialect::FIRST_CALLER;
+use crate::dialect::{EVERYBODY, FIRST_CALLER, destination};
 use crate::frame::{Framing, Incoming};
 
-/// Most of each: agents and callers.
-const PLACES: usize = 1024;
+/// Most callers.
+const CALLERS: usize = 1024;
 /// Most bytes that are read before what they hold is passed on.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -37,6 +37,8 @@ const READ_BYTES: usize = 64 * 1024;
 pub(crate) struct RelayJob {
     /// The directory with its certificates.
     pub(crate) certs: PathBuf,
+    /// How many agents there will be.
+    pub(crate) agents: u32,
 }
 
 /// What waits to be written to one connection.
@@ -53,9 +55,9 @@ struct Table {
 }
 
 impl Table {
-    fn new() -> Self {
-        let places = || std::iter::repeat_with(Mutex::default).take(PLACES).collect();
-        Self { agents: places(), callers: places() }
+    fn new(agents: u32) -> Self {
+        let places = |count| std::iter::repeat_with(Mutex::default).take(count).collect();
+        Self { agents: places(agents as usize), callers: places(CALLERS) }
     }
 
     fn of(&self, number: u32) -> Option<MutexGuard<'_, Outbox>> {
@@ -76,7 +78,7 @@ pub(super) async fn run(job: RelayJob, mut inbox: mpsc::Receiver<Order>) -> Resu
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.spawn(TcpListener::bind("127.0.0.1:0")).await??;
     let address = listener.local_addr()?;
-    let accepting = runtime.spawn(accept(listener, tls));
+    let accepting = runtime.spawn(accept(listener, tls, job.agents));
     while inbox.recv().await.is_some() {
         answer(&Tally { address: Some(address), ..Tally::default() })?;
     }
@@ -100,8 +102,8 @@ fn server_config(certs: &std::path::Path) -> Result<ServerConfig> {
     Ok(config)
 }
 
-async fn accept(listener: TcpListener, tls: TlsAcceptor) -> Result<()> {
-    let table = Arc::new(Table::new());
+async fn accept(listener: TcpListener, tls: TlsAcceptor, agents: u32) -> Result<()> {
+    let table = Arc::new(Table::new(agents));
     let mut connections = JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await?;
@@ -165,10 +167,14 @@ impl Connection {
     fn pass_on(&mut self) -> Result<()> {
         let mut wakers = Vec::new();
         while let Some(Incoming::Message(message)) = Framing::Length.pop(&mut self.input)? {
-            let to = message.first_chunk().map(|to| u32::from_be_bytes(*to));
-            let Some(mut outbox) = to.and_then(|to| self.table.of(to)) else { continue };
-            Framing::Length.push(&mut outbox.bytes, &message);
-            wakers.extend(outbox.waker.take());
+            let to = destination(&message);
+            let everybody = if to == Some(EVERYBODY) { self.table.agents.as_slice() } else { &[] };
+            let everybody =
+                everybody.iter().map(|outbox| outbox.lock().unwrap_or_else(PoisonError::into_inner));
+            for mut outbox in to.and_then(|to| self.table.of(to)).into_iter().chain(everybody) {
+                Framing::Length.push(&mut outbox.bytes, &message);
+                wakers.extend(outbox.waker.take());
+            }
         }
         wakers.into_iter().for_each(Waker::wake);
         Ok(())

@@ -1,34 +1,36 @@
 //! Thirty agents, eight callers, 1 KB both ways: what a call costs the hub.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use serde::Serialize;
 
-use super::{Common, mib, micros_each, per_second};
-use crate::client::Endpoint;
+use super::relay::Relay;
+use super::{Common, Run, Server, mib, micros_each, per_second, seconds};
 use crate::dialect::RequestIds;
-use crate::hub::Hub;
 use crate::jobs::{AgentsJob, CallersJob, Job, Order, Plan};
+use crate::meter::Meter;
 use crate::process;
-use crate::report::{Bar, Report};
+use crate::report::Bar;
 use crate::worker::{Agents, Worker};
 
 /// Time before counting begins.
-const WARM_UP: Duration = Duration::from_secs(1);
+pub(crate) const WARM_UP: Duration = Duration::from_secs(1);
+/// What the median round trip of a lone call may cost, as a multiple of the relay's on the same core.
+const RATIO: Bar = Bar { limit: 2.0, aim: 1.3 };
 
 /// The load of `loadtest call` and `loadtest relay`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize)]
 pub(crate) struct LoadArgs {
     /// How many agents offer capabilities
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) agents: u32,
     /// Agents of one group offer the same three capabilities; 1: the hub chooses among all
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) groups: u32,
     /// How many connections call
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) callers: u32,
     /// Calls in flight over all callers; one measurement for each
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 64, 256])]
@@ -37,8 +39,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub(crate) body: usize,
     /// How long each measurement takes, in seconds
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub(crate) seconds: u64,
+    #[arg(long, value_name = "N", default_value = "5", value_parser = seconds)]
+    #[serde(skip)]
+    pub(crate) seconds: Duration,
     /// What names a call
     #[arg(long, value_enum, default_value_t = RequestIds::Sdk)]
     pub(crate) request_ids: RequestIds,
@@ -61,40 +64,46 @@ pub(crate) struct CallArgs {
 /// # Errors
 /// When the hub does not start, or a call fails.
 pub(crate) fn run(args: &CallArgs) -> Result<()> {
-    let mut report = Report::new()?;
-    let binary = args.common.binary()?;
+    let each = if args.no_relay { 1 } else { 2 };
+    let mut run = Run::new("call", &args.load, &args.common, each * args.load.in_flight.len())?;
     for _ in 0..args.common.repeats {
         for in_flight in &args.load.in_flight {
             // The relay right beside the hub, so that both see the machine alike.
-            if !args.no_relay {
-                super::relay::measure(&args.load, &binary, *in_flight, &mut report)?;
+            let floor = if args.no_relay {
+                None
+            } else {
+                let relay = Relay::start(&run.binary, args.load.agents)?;
+                Some(measure(&args.load, &relay.server(), *in_flight, &mut run)?)
+            };
+            let hub = run.hub()?;
+            let found = measure(&args.load, &Server::hub(&hub), *in_flight, &mut run)?;
+            if let Some(floor) = floor {
+                let name = |what: &str| format!("hub over relay, {in_flight} in flight: {what}");
+                run.report.add(&name("CPU"), "x", found.cpu_us / floor.cpu_us);
+                // Only on one core: elsewhere it is the waking of another that is measured.
+                let bar = (*in_flight == 1 && args.common.pin.is_some()).then_some(RATIO);
+                run.report.put(&name("p50"), "x", found.p50_us / floor.p50_us, bar);
             }
-            let hub = Hub::start(&binary, &args.common.hub_log)?;
-            let server =
-                Server { name: "hub", pid: hub.pid(), endpoint: hub.endpoint(), bar: bar(*in_flight) };
-            measure(&args.load, &server, *in_flight, &mut report)?;
         }
     }
-    report.publish(args.common.json.as_deref())
+    run.finish()
 }
 
-/// What is put under load.
-pub(crate) struct Server {
-    /// In the report.
-    pub(crate) name: &'static str,
-    /// Whose costs are read.
-    pub(crate) pid: u32,
-    /// How to get in.
-    pub(crate) endpoint: Endpoint,
-    /// What a call may cost it.
-    pub(crate) bar: Option<Bar>,
+/// What a server costs.
+pub(crate) struct Costs {
+    /// Its processor time for each call, in microseconds.
+    cpu_us: f64,
+    /// The median time to the result, in microseconds.
+    p50_us: f64,
 }
 
 /// Puts a server under load and reads what it costs.
 ///
 /// # Errors
 /// When a connection cannot be made, or a call fails.
-pub(crate) fn measure(args: &LoadArgs, server: &Server, in_flight: u32, report: &mut Report) -> Result<()> {
+pub(crate) fn measure(args: &LoadArgs, server: &Server, in_flight: u32, run: &mut Run) -> Result<Costs> {
+    let about = format!("{}, {in_flight} in flight", server.name);
+    run.progress.say(&about);
     let mut agents = Agents::start(&AgentsJob {
         endpoint: server.endpoint.clone(),
         first: 0,
@@ -111,37 +120,37 @@ pub(crate) fn measure(args: &LoadArgs, server: &Server, in_flight: u32, report: 
         body: args.body,
         request_ids: args.request_ids,
         plan: Plan::Capabilities { agents: args.agents, groups: args.groups },
+        bursts: false,
     }))?;
     callers.ask(Order::Connect)?;
     callers.ask(Order::Start)?;
-    sleep(WARM_UP.min(Duration::from_secs(args.seconds)));
+    run.progress.wait(WARM_UP.min(args.seconds));
 
     callers.ask(Order::Count)?;
-    let clients = [callers.pid()].into_iter().chain(agents.pids()).collect::<Vec<_>>();
-    let client_cpu = || clients.iter().map(|pid| process::cpu(*pid)).sum::<Result<Duration>>();
-    let (began, before, before_clients) = (Instant::now(), process::cpu(server.pid)?, client_cpu()?);
-    sleep(Duration::from_secs(args.seconds));
+    let meter = Meter::start(server.pid, [callers.pid()].into_iter().chain(agents.pids()))?;
+    run.progress.wait(args.seconds);
     let tally = callers.ask(Order::Count)?;
-    let (span, spent) = (began.elapsed(), process::cpu(server.pid)? - before);
-    let spent_clients = client_cpu()? - before_clients;
+    let usage = meter.stop()?;
     agents.count()?;
     if tally.failed > 0 || tally.calls == 0 {
         bail!("{} calls failed, {} completed; {:?}", tally.failed, tally.calls, tally.failure);
     }
 
-    let name = |what: &str| format!("{}, {in_flight} in flight: {what}", server.name);
-    let cost = micros_each(spent, tally.calls);
-    match server.bar {
-        Some(bar) => report.add_with_bar(&name("CPU for each call"), "us", cost, bar),
-        None => report.add(&name("CPU for each call"), "us", cost),
-    }
-    report.add(&name("calls"), "/s", per_second(tally.calls, span));
-    for (what, us) in ["p50", "p99", "p99.9"].into_iter().zip(tally.latency_us) {
-        report.add(&name(what), "us", micros_each(Duration::from_micros(us), 1));
-    }
+    let name = |what: &str| format!("{about}: {what}");
+    let report = &mut run.report;
+    let cpu_us = micros_each(usage.server, tally.calls);
+    let bar = (server.name == "hub").then(|| bar(in_flight)).flatten();
+    report.put(&name("CPU for each call"), "us", cpu_us, bar);
+    report.add(&name("calls"), "/s", per_second(tally.calls, usage.span));
+    let [p50_us, p99_us, p999_us] = tally.latency_ns.map(|ns| micros_each(Duration::from_nanos(ns), 1));
+    report.add(&name("p50"), "us", p50_us);
+    report.add(&name("p99"), "us", p99_us);
+    report.add(&name("p99.9"), "us", p999_us);
     report.add(&name("memory then"), "MiB", mib(process::memory(server.pid)?.resident));
-    report.add(&name("CPU of the load for each call"), "us", micros_each(spent_clients, tally.calls));
-    Ok(())
+    report.add(&name("CPU of the load for each call"), "us", micros_each(usage.clients(), tally.calls));
+    report.note(&about, usage.bottleneck());
+    run.progress.done();
+    Ok(Costs { cpu_us, p50_us })
 }
 
 const fn bar(in_flight: u32) -> Option<Bar> {

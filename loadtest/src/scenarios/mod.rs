@@ -1,43 +1,175 @@
 //! What is measured. Each scenario drives workers against one server and reads that server's costs.
 
 pub(crate) mod call;
+pub(crate) mod fanout;
 pub(crate) mod idle;
 pub(crate) mod relay;
 pub(crate) mod storm;
+pub(crate) mod stream;
 
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::{Result, bail};
 use clap::Args;
+use serde::Serialize;
+
+use crate::client::Endpoint;
+use crate::compare;
+use crate::hub::Hub;
+use crate::progress::Progress;
+use crate::report::Report;
+
+/// How long a hub gets to notice that its connections are gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Descriptors that a server needs beside its connections.
+const SPARE_DESCRIPTORS: u64 = 512;
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of every scenario.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// The hub; default: `agent-reach` beside this program
     #[arg(long, value_name = "FILE")]
-    pub(crate) hub: Option<PathBuf>,
+    hub: Option<PathBuf>,
     /// The hub's `tracing.log`; its default is what users get
     #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) hub_log: String,
+    hub_log: String,
     /// How often everything is measured, each time with a new hub; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeats: u32,
+    /// Keep hub, relay and load on this one core: for latencies, which waking another core would hide
+    #[arg(long, value_name = "CORE")]
+    pub(crate) pin: Option<usize>,
     /// Where the figures are also written, as JSON
     #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    json: Option<PathBuf>,
+    /// JSON of an older run of the same load, to print the ratio to it of each figure
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
 }
 
-impl Common {
+/// A run of a scenario.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// Its figures.
+    pub(crate) report: Report,
+    /// How far it is.
+    pub(crate) progress: Progress,
     /// The hub's binary.
+    pub(crate) binary: PathBuf,
+    older: Option<Report>,
+    hub_log: String,
+    json: Option<PathBuf>,
+}
+
+impl Run {
+    /// Begins: pins this process where that is wanted, and reads the older run.
     ///
     /// # Errors
-    /// When this program cannot find itself.
-    pub(crate) fn binary(&self) -> anyhow::Result<PathBuf> {
-        match &self.hub {
-            Some(hub) => Ok(hub.canonicalize()?),
-            None => Ok(std::env::current_exe()?.with_file_name("agent-reach")),
+    /// When the hub is not there, or the older run was of another load.
+    pub(crate) fn new(
+        scenario: &str,
+        load: &impl Serialize,
+        common: &Common,
+        measurements: usize,
+    ) -> Result<Self> {
+        if let Some(core) = common.pin {
+            crate::worker::pin(core)?;
         }
+        let mut report = Report::new(scenario, load)?;
+        report.load.extend(common.pin.map(|core| ("pin".to_owned(), core.into())));
+        let older = common.compare.as_deref().map(compare::read).transpose()?;
+        if let Some(older) = &older {
+            compare::same_load(older, &report)?;
+        }
+        let progress = Progress::new(measurements * usize::try_from(common.repeats)?);
+        let binary = match &common.hub {
+            Some(hub) => hub.clone(),
+            None => std::env::current_exe()?.with_file_name("agent-reach"),
+        };
+        let Ok(binary) = binary.canonicalize() else {
+            bail!("{} is not there: build it (cargo build --release --bin agent-reach)", binary.display());
+        };
+        let (hub_log, json) = (common.hub_log.clone(), common.json.clone());
+        Ok(Self { report, progress, binary, older, hub_log, json })
     }
+
+    /// Starts a hub.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn hub(&self) -> Result<Hub> {
+        Hub::start(&self.binary, &self.hub_log)
+    }
+
+    /// Prints the figures, and their ratios to those of the older run.
+    ///
+    /// # Errors
+    /// When they cannot be written, or the older run has others.
+    pub(crate) fn finish(self) -> Result<()> {
+        drop(self.progress);
+        self.report.publish(self.json.as_deref())?;
+        if let Some(older) = &self.older {
+            let table = compare::table(older, &self.report)?;
+            write!(std::io::stdout().lock(), "\n{table}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is put under load.
+pub(crate) struct Server {
+    /// In the report.
+    pub(crate) name: &'static str,
+    /// Whose costs are read.
+    pub(crate) pid: u32,
+    /// How to get in.
+    pub(crate) endpoint: Endpoint,
+}
+
+impl Server {
+    /// A hub.
+    pub(crate) fn hub(hub: &Hub) -> Self {
+        Self { name: "hub", pid: hub.pid(), endpoint: hub.endpoint() }
+    }
+}
+
+/// A length of time, from seconds as a person writes them.
+///
+/// # Errors
+/// When it is no number of seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration> {
+    Ok(Duration::try_from_secs_f64(text.parse()?)?)
+}
+
+/// Whether a server on this machine may have so many connections. Its limit is that of this process.
+///
+/// # Errors
+/// When it may not.
+pub(crate) fn check_room(connections: u32) -> Result<()> {
+    let most = crate::worker::descriptors_max().saturating_sub(SPARE_DESCRIPTORS);
+    if u64::from(connections) > most {
+        bail!("a process may have {most} connections here: raise `ulimit -n`, or ask for fewer agents");
+    }
+    Ok(())
+}
+
+/// Waits until a hub has closed every connection.
+///
+/// # Errors
+/// When it does not.
+pub(crate) fn left(hub: &Hub) -> Result<()> {
+    let began = Instant::now();
+    while hub.connections()? > 0 {
+        if began.elapsed() > PATIENCE {
+            bail!("{} connections are open although their agents have left", hub.connections()?);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// `span` shared by `count`, in microseconds.

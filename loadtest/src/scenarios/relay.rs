@@ -5,13 +5,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::Common;
-use super::call::{LoadArgs, Server};
+use super::call::LoadArgs;
+use super::{Common, Run, Server};
 use crate::client::Endpoint;
 use crate::dialect::Dialect;
 use crate::hub::Certs;
 use crate::jobs::{Job, Order, RelayJob};
-use crate::report::Report;
 use crate::worker::Worker;
 
 /// Arguments of `loadtest relay`.
@@ -28,25 +27,39 @@ pub(crate) struct RelayArgs {
 /// # Errors
 /// When the relay does not start, or a call fails.
 pub(crate) fn run(args: &RelayArgs) -> Result<()> {
-    let mut report = Report::new()?;
-    let binary = args.common.binary()?;
+    let mut run = Run::new("relay", &args.load, &args.common, args.load.in_flight.len())?;
     for _ in 0..args.common.repeats {
         for in_flight in &args.load.in_flight {
-            measure(&args.load, &binary, *in_flight, &mut report)?;
+            let relay = Relay::start(&run.binary, args.load.agents)?;
+            super::call::measure(&args.load, &relay.server(), *in_flight, &mut run)?;
         }
     }
-    report.publish(args.common.json.as_deref())
+    run.finish()
 }
 
-/// Puts a new relay under load. `binary` makes its certificates.
-///
-/// # Errors
-/// When the relay does not start, or a call fails.
-pub(crate) fn measure(args: &LoadArgs, binary: &Path, in_flight: u32, report: &mut Report) -> Result<()> {
-    let certs = Certs::new(binary)?;
-    let mut relay = Worker::start(&Job::Relay(RelayJob { certs: certs.path().to_owned() }))?;
-    let address = relay.ask(Order::Count)?.address.context("the relay's address")?;
-    let endpoint = Endpoint { address, certs: certs.path().to_owned(), dialect: Dialect::Relay };
-    let server = Server { name: "relay", pid: relay.pid(), endpoint, bar: None };
-    super::call::measure(args, &server, in_flight, report)
+/// A running relay. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    worker: Worker,
+    endpoint: Endpoint,
+    _certs: Certs,
+}
+
+impl Relay {
+    /// Starts one for so many agents. `binary` makes its certificates.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn start(binary: &Path, agents: u32) -> Result<Self> {
+        let certs = Certs::new(binary)?;
+        let mut worker = Worker::start(&Job::Relay(RelayJob { certs: certs.path().to_owned(), agents }))?;
+        let address = worker.ask(Order::Count)?.address.context("the relay's address")?;
+        let endpoint = Endpoint { address, certs: certs.path().to_owned(), dialect: Dialect::Relay };
+        Ok(Self { worker, endpoint, _certs: certs })
+    }
+
+    /// What is put under load.
+    pub(crate) fn server(&self) -> Server {
+        Server { name: "relay", pid: self.worker.pid(), endpoint: self.endpoint.clone() }
+    }
 }
