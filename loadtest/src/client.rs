@@ -52,6 +52,8 @@ pub(crate) struct Connector {
     provider: Arc<rustls::crypto::CryptoProvider>,
     /// All agents have one key: making ten thousand would only cost time.
     key: KeyPair,
+    /// Of the sockets, in bytes; `None`: the system's.
+    receive_buffer: Option<u32>,
 }
 
 impl Connector {
@@ -68,7 +70,12 @@ impl Connector {
         let issuer = Issuer::from_ca_cert_pem(&ca, KeyPair::from_pem(&read("ca-key.pem")?)?)?;
         let roots = Arc::new(roots(&endpoint.certs)?);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        Ok(Self { endpoint, issuer, roots, provider, key: KeyPair::generate()? })
+        Ok(Self { endpoint, issuer, roots, provider, key: KeyPair::generate()?, receive_buffer: None })
+    }
+
+    /// The same, with sockets that take in no more than about so many bytes before they are read.
+    pub(crate) fn with_receive_buffer(self, bytes: u32) -> Self {
+        Self { receive_buffer: Some(bytes), ..self }
     }
 
     /// What the endpoint speaks.
@@ -83,6 +90,9 @@ impl Connector {
     pub(crate) async fn connect(&self, name: &str, number: u32) -> Result<Link> {
         let tls = TlsConnector::from(Arc::new(self.identity(name)?));
         let socket = TcpSocket::new_v4()?;
+        if let Some(bytes) = self.receive_buffer {
+            socket.set_recv_buffer_size(bytes)?;
+        }
         let last = u8::try_from(number % SOURCES)? + 2;
         socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into())?;
         let stream = socket.connect(self.endpoint.address).await?;

@@ -1,8 +1,8 @@
 //! The hub under load: the real binary, `serve`, with a configuration and certificates of its own.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -49,18 +49,20 @@ pub(crate) struct Hub {
     child: Child,
     certs: Certs,
     address: SocketAddr,
+    metrics: SocketAddr,
     /// Descriptors with no connection open.
     descriptors: usize,
 }
 
 impl Hub {
-    /// Starts a hub on a free port and waits until it serves. `log` is its `tracing.log`.
+    /// Starts a hub on a free port and waits until it serves. `log` is its `tracing.log`, `more` is added to its
+    /// configuration.
     ///
     /// # Errors
     /// When it does not start.
-    pub(crate) fn start(binary: &Path, log: &str) -> Result<Self> {
+    pub(crate) fn start(binary: &Path, log: &str, more: &str) -> Result<Self> {
         let certs = Certs::new(binary)?;
-        let config = configure(certs.path(), log)?;
+        let config = configure(certs.path(), log, more)?;
         let log = certs.path().join("hub.log");
         let mut child = Command::new(binary)
             .args(["serve", "--config"])
@@ -75,13 +77,13 @@ impl Hub {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
         }
-        let Some(address) = ready(&line) else {
+        let (Some(address), Some(metrics)) = (ready(&line, "agents"), ready(&line, "metrics")) else {
             let _gone_already = child.kill();
             let _reaped = child.wait();
             bail!("the hub does not serve: {}", fs::read_to_string(&log)?);
         };
         let descriptors = crate::process::descriptors(child.id())?;
-        Ok(Self { child, certs, address, descriptors })
+        Ok(Self { child, certs, address, metrics, descriptors })
     }
 
     /// The process id.
@@ -101,6 +103,21 @@ impl Hub {
     pub(crate) fn connections(&self) -> Result<usize> {
         Ok(crate::process::descriptors(self.pid())?.saturating_sub(self.descriptors))
     }
+
+    /// The sum of a metric over its labels; 0 while it has not been counted.
+    ///
+    /// # Errors
+    /// When the hub does not answer.
+    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
+        let mut socket = TcpStream::connect(self.metrics)?;
+        socket.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut page = String::new();
+        socket.read_to_string(&mut page)?;
+        if !page.contains(" 200 ") {
+            bail!("metrics: {}", page.lines().next().unwrap_or_default());
+        }
+        Ok(sum(&page, name))
+    }
 }
 
 impl Drop for Hub {
@@ -110,11 +127,11 @@ impl Drop for Hub {
     }
 }
 
-fn configure(dir: &Path, log: &str) -> Result<PathBuf> {
+fn configure(dir: &Path, log: &str, more: &str) -> Result<PathBuf> {
     let config = format!(
         "version = 1\n[agents]\nlisten = \"127.0.0.1:0\"\ncert = \"hub.pem\"\nkey = \"hub-key.pem\"\n\
          client_ca = \"ca.pem\"\ncrl = \"crl.pem\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n\
-         [policy]\nfile = \"policy.toml\"\n[tracing]\nlog = {log:?}\n"
+         [policy]\nfile = \"policy.toml\"\n[tracing]\nlog = {log:?}\n{more}"
     );
     fs::write(dir.join("policy.toml"), POLICY)?;
     let path = dir.join("agent-reach.toml");
@@ -122,8 +139,38 @@ fn configure(dir: &Path, log: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The address for agents in the ready line.
-fn ready(line: &str) -> Option<SocketAddr> {
+/// An address in the ready line.
+fn ready(line: &str, listener: &str) -> Option<SocketAddr> {
     let ready: serde_json::Value = serde_json::from_str(line).ok()?;
-    ready.get("agents")?.as_str()?.strip_prefix("wss://")?.parse().ok()
+    let (_scheme, address) = ready.get(listener)?.as_str()?.split_once("://")?;
+    address.parse().ok()
+}
+
+/// The sum of all lines of a metric on a page of them.
+fn sum(page: &str, name: &str) -> f64 {
+    let values = page.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let own = series.split('{').next() == Some(name);
+        own.then(|| value.parse::<f64>().ok()).flatten()
+    });
+    values.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_summed_over_its_labels() {
+        let page = "HTTP/1.0 200 OK\n# TYPE a counter\na{x=\"1 2\"} 3\na{x=\"2\"} 4\na_b 5\n";
+        assert_eq!((sum(page, "a"), sum(page, "a_b"), sum(page, "b")), (7.0, 5.0, 0.0));
+    }
+
+    #[test]
+    fn the_ready_line_names_each_listener() {
+        let line = "{\"agents\":\"wss://127.0.0.1:1\",\"metrics\":\"http://127.0.0.1:2\",\"http\":null}";
+        assert_eq!(ready(line, "agents"), Some("127.0.0.1:1".parse().unwrap()));
+        assert_eq!(ready(line, "metrics"), Some("127.0.0.1:2".parse().unwrap()));
+        assert_eq!(ready(line, "http"), None);
+    }
 }

@@ -21,7 +21,7 @@ mod worker;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use scenarios::{call, fanout, idle, relay, storm, stream};
+use scenarios::{call, fanout, idle, mixed, relay, storm, stream};
 
 /// Puts load on a hub and measures what it costs
 #[derive(Debug, Parser)]
@@ -43,6 +43,8 @@ enum Scenario {
     Fanout(fanout::FanoutArgs),
     /// CPU for each chunk of a streamed result
     Stream(stream::StreamArgs),
+    /// Everything at once: every number sent has to come back exactly once
+    Mixed(mixed::MixedArgs),
     /// The floor alone: a bare relay under the load of `call`
     Relay(relay::RelayArgs),
     /// What this program starts as its own helpers
@@ -62,6 +64,7 @@ fn main() -> Result<()> {
         Scenario::Storm(args) => storm::run(args),
         Scenario::Fanout(args) => fanout::run(args),
         Scenario::Stream(args) => stream::run(args),
+        Scenario::Mixed(args) => mixed::run(args),
         Scenario::Relay(args) => relay::run(args),
         Scenario::Worker { job } => jobs::run(job),
     }

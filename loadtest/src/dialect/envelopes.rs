@@ -2,8 +2,8 @@
 
 use agent_reach_protocol::limits::VERSION;
 use agent_reach_protocol::{
-    Call, CallMode, CallResult, Capability, Chunk, Credit, Dispatch, Hello, Load, ResultStatus, Select,
-    ToAgent, Update, decode_to_agent, encode,
+    Call, CallMode, CallResult, Capability, Chunk, Credit, Dispatch, Goodbye, Hello, Load, ResultStatus,
+    Select, ToAgent, Update, decode_to_agent, encode,
 };
 use anyhow::{Result, bail};
 use bytes::Bytes;
@@ -39,6 +39,10 @@ pub(super) fn welcomed(message: &Bytes) -> Result<()> {
         (ToAgent::Welcome(welcome), _) if welcome.warnings.is_empty() => Ok(()),
         (other, _) => bail!("instead of a plain WELCOME: {other:?}"),
     }
+}
+
+pub(super) fn goodbye() -> Bytes {
+    encode(&Goodbye { code: "normal", reason: None, reconnect_after_ms: None }, None)
 }
 
 pub(super) fn keepalive() -> Bytes {
@@ -128,7 +132,7 @@ pub(super) fn chunk((_, id): CallKey, seq: u64, body: &[u8]) -> Bytes {
 
 pub(super) fn told(message: &Bytes) -> Result<Told> {
     match decode_to_agent(message)? {
-        (ToAgent::Chunk(Chunk { id, seq, .. }), _) => Ok(Told::Chunk(id, seq)),
+        (ToAgent::Chunk(Chunk { id, seq, .. }), body) => Ok(Told::Chunk(id, seq, body.unwrap_or_default())),
         (ToAgent::Result(CallResult { id: Some(id), more: true, .. }), _) => Ok(Told::Part(id)),
         (ToAgent::Result(CallResult { id: Some(id), status, error, summary, .. }), body) => {
             let outcome = match (summary, error) {

@@ -86,8 +86,8 @@ pub(crate) enum Heard {
 /// What a caller was told. `id` is that of its call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// The next piece of a stream, with its number.
-    Chunk(u64, u64),
+    /// The next piece of a stream: its number, and what it holds.
+    Chunk(u64, u64, Bytes),
     /// How one agent's part of a call ended.
     Part(u64),
     /// The call is over.
@@ -133,6 +133,11 @@ impl Dialect {
             Self::Hub => envelopes::welcomed(message),
             Self::Relay => Ok(()),
         }
+    }
+
+    /// The last message of who leaves in peace.
+    pub(crate) fn goodbye(self) -> Option<Bytes> {
+        (self == Self::Hub).then(envelopes::goodbye)
     }
 
     /// What says that an agent lives.

@@ -74,7 +74,10 @@ pub(super) fn told(message: &Bytes) -> Result<Told> {
     let Parts { what, id, mut body, .. } = parts(message)?;
     match what {
         CALL => Ok(Told::Ended(id, Outcome::Completed(body))),
-        CHUNK => Ok(Told::Chunk(id, body.try_get_u64()?)),
+        CHUNK => {
+            let seq = body.try_get_u64()?;
+            Ok(Told::Chunk(id, seq, body))
+        }
         other => bail!("a word {other} to a caller"),
     }
 }
@@ -142,7 +145,7 @@ mod tests {
         let stream = asked(Want::Chunks { credit: 5 });
         assert_eq!(heard(3, &stream).unwrap(), Heard::Stream(key, "body".into(), 5));
         assert_eq!(heard(3, &credit(FIRST_CALLER, 7, 3, 8)).unwrap(), Heard::Credit(key, 8));
-        assert_eq!(told(&chunk(3, key, 9, b"piece")).unwrap(), Told::Chunk(7, 9));
+        assert_eq!(told(&chunk(3, key, 9, b"piece")).unwrap(), Told::Chunk(7, 9, "piece".into()));
     }
 
     #[test]

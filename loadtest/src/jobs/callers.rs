@@ -17,7 +17,7 @@ use crate::client::{Connector, Endpoint, Link};
 use crate::dialect::{Ask, CAPABILITIES, FIRST_CALLER, Outcome, RequestIds, Told, Want};
 
 /// Longest latency that is told apart, in nanoseconds.
-const LATENCY_MAX_NS: u64 = 60_000_000_000;
+pub(super) const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
 /// Who is called, and what for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -119,7 +119,11 @@ fn counted(counts: &mut Counts) -> Tally {
     Tally { latency_ns, ..std::mem::replace(&mut counts.tally, fresh) }
 }
 
-async fn open(connector: &Connector, index: u32) -> Result<(u32, Link)> {
+/// Connects the caller of this index.
+///
+/// # Errors
+/// When it cannot.
+pub(super) async fn open(connector: &Connector, index: u32) -> Result<(u32, Link)> {
     let name = format!("caller-{index:06}");
     let mut link = connector.connect(&name, index).await.with_context(|| name.clone())?;
     link.push(&connector.dialect().hello(&name, FIRST_CALLER + index, None));
@@ -209,7 +213,7 @@ impl Caller {
         let dialect = self.job.endpoint.dialect;
         let mut counts = self.counts.borrow_mut();
         match dialect.told(message)? {
-            Told::Chunk(id, _) => {
+            Told::Chunk(id, ..) => {
                 counts.tally.chunks += 1;
                 let Plan::Streams { credit, .. } = self.job.plan else { return Ok(false) };
                 let stream = self.open.get_mut(&id).context("a chunk of no open call")?;

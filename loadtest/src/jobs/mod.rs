@@ -5,8 +5,11 @@
 
 mod agents;
 mod callers;
+mod ledger;
+mod mixed;
 mod provide;
 mod relay;
+mod unsteady;
 
 use std::io::{BufRead, Write};
 
@@ -16,7 +19,10 @@ use tokio::sync::mpsc;
 
 pub(crate) use agents::AgentsJob;
 pub(crate) use callers::{CallersJob, Plan};
+pub(crate) use ledger::Account;
+pub(crate) use mixed::MixedJob;
 pub(crate) use relay::RelayJob;
+pub(crate) use unsteady::UnsteadyJob;
 
 /// The job of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,6 +31,10 @@ pub(crate) enum Job {
     Agents(AgentsJob),
     /// Connects callers and keeps calls in flight.
     Callers(CallersJob),
+    /// Connects callers that do everything at once, and checks what comes back.
+    Mixed(MixedJob),
+    /// Agents that come and go, callers that do not read.
+    Unsteady(UnsteadyJob),
     /// Serves as the bare relay.
     Relay(RelayJob),
 }
@@ -61,6 +71,10 @@ pub(crate) struct Tally {
     pub(crate) calls: u64,
     /// Of those: median, 99th and 99.9th percentile of the time to the result, in nanoseconds.
     pub(crate) latency_ns: [u64; 3],
+    /// Agents that came and went.
+    pub(crate) lives: u64,
+    /// What came back of what was sent.
+    pub(crate) account: Account,
     /// Where the relay listens.
     pub(crate) address: Option<std::net::SocketAddr>,
 }
@@ -93,6 +107,8 @@ pub(crate) fn run(job: &str) -> Result<()> {
         match job {
             Job::Agents(job) => agents::run(job, inbox).await,
             Job::Callers(job) => callers::run(job, inbox).await,
+            Job::Mixed(job) => mixed::run(job, inbox).await,
+            Job::Unsteady(job) => unsteady::run(job, inbox).await,
             Job::Relay(job) => relay::run(job, inbox).await,
         }
     })

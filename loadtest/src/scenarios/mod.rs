@@ -3,6 +3,7 @@
 pub(crate) mod call;
 pub(crate) mod fanout;
 pub(crate) mod idle;
+pub(crate) mod mixed;
 pub(crate) mod relay;
 pub(crate) mod storm;
 pub(crate) mod stream;
@@ -102,7 +103,15 @@ impl Run {
     /// # Errors
     /// When it does not start.
     pub(crate) fn hub(&self) -> Result<Hub> {
-        Hub::start(&self.binary, &self.hub_log)
+        self.hub_with("")
+    }
+
+    /// Starts a hub with so much more in its configuration.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn hub_with(&self, more: &str) -> Result<Hub> {
+        Hub::start(&self.binary, &self.hub_log, more)
     }
 
     /// Prints the figures, and their ratios to those of the older run.
