@@ -299,7 +299,7 @@ impl<'a> Cursor<'a> {
             }
             Head::Map(_) => {
                 *self = Self::new(start);
-                self.map_entries(depth)?;
+                self.map_entries_into(depth, &mut Entries::new())?;
                 Value::Map(self.since(start))
             }
             Head::Ext(n) => {
@@ -313,19 +313,29 @@ impl<'a> Cursor<'a> {
 
     /// Reads a map with its entries. The map itself takes one level of `depth`.
     pub(crate) fn map_entries(&mut self, depth: usize) -> Result<Entries<'a>, ReadError> {
+        let mut entries = Entries::new();
+        self.map_entries_into(depth, &mut entries)?;
+        Ok(entries)
+    }
+
+    /// As [`Cursor::map_entries`], into a list that is empty.
+    pub(crate) fn map_entries_into(
+        &mut self,
+        depth: usize,
+        entries: &mut Entries<'a>,
+    ) -> Result<(), ReadError> {
         let Head::Map(n) = self.head()? else { return Err(ReadError::KeyNotString) };
         let depth = depth.checked_sub(1).ok_or(ReadError::TooDeep)?;
         if n > HEADER_KEYS_MAX {
             return Err(ReadError::TooManyKeys);
         }
-        let mut entries = Entries::new();
         for _ in 0..n {
             let Head::Str(len) = self.head()? else { return Err(ReadError::KeyNotString) };
             let key = std::str::from_utf8(self.take(len)?).map_err(|_| ReadError::KeyNotString)?;
             let (value, raw) = self.value(depth)?;
             entries.push((key, value, raw));
         }
-        if has_repeated_key(&entries) { Err(ReadError::RepeatedKey) } else { Ok(entries) }
+        if has_repeated_key(entries) { Err(ReadError::RepeatedKey) } else { Ok(()) }
     }
 
     fn since(&self, start: &'a [u8]) -> Raw<'a> {

@@ -66,6 +66,19 @@ impl Writer {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
 
+    /// A key of a header, known when the code is made and shorter than 32 bytes.
+    #[inline]
+    pub(crate) fn key(&mut self, key: &'static str) {
+        match u8::try_from(key.len()) {
+            Ok(short @ 0..=31) => {
+                self.out.reserve(key.len() + 1);
+                self.out.push(0xa0 | short);
+                self.out.extend_from_slice(key.as_bytes());
+            }
+            _ => self.str(key),
+        }
+    }
+
     /// Text.
     pub fn str(&mut self, value: &str) {
         let n = value.len();
@@ -85,6 +98,16 @@ impl Writer {
             Err(_) => self.long_len(n, 0xc5, 0xc6),
         }
         self.out.extend_from_slice(value);
+    }
+
+    /// How many bytes [`Writer::bin`] writes for a value of `len` bytes.
+    pub(crate) const fn bin_len(len: usize) -> usize {
+        let head = match len {
+            0..=0xff => 2,
+            0x100..=0xffff => 3,
+            _ => 5,
+        };
+        len.saturating_add(head)
     }
 
     /// The head of an array; `len` values follow.
@@ -155,7 +178,9 @@ mod tests {
             assert_eq!(read_one(&w.into_bytes()), Ok(Value::Str(&text)));
             let mut w = Writer::default();
             w.bin(text.as_bytes());
-            assert_eq!(read_one(&w.into_bytes()), Ok(Value::Bin(text.as_bytes())));
+            let bytes = w.into_bytes();
+            assert_eq!(bytes.len(), Writer::bin_len(n));
+            assert_eq!(read_one(&bytes), Ok(Value::Bin(text.as_bytes())));
         }
     }
 }

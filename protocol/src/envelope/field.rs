@@ -450,7 +450,7 @@ macro_rules! map_type {
                 $(keys += self.$private.0.len();)?
                 out.map(keys);
                 $(if map_type!(@written self.$field $(, $always)?) {
-                    out.str($key);
+                    out.key($key);
                     self.$field.write(out);
                 })*
                 $(self.$private.write(out);)?

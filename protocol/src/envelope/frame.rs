@@ -82,12 +82,19 @@ headers! {
     Receipt = Receipt,
 }
 
+/// Room for a header of the usual size, in bytes.
+const HEADER_ROOM: usize = 512;
+
 /// Writes a whole envelope. The body is copied once, into the message that leaves.
 pub fn encode<'a, H: Header<'a>>(header: &H, body: Option<&[u8]>) -> Bytes {
-    let mut out = Writer::with_capacity(192 + body.map_or(0, |b| b.len() + 5));
-    out.array(3);
-    out.uint(H::KIND.number());
-    header.write(&mut out);
+    // The header alone first: what is sent, and perhaps kept for a day, is then exactly as large as it says.
+    let mut head = Writer::with_capacity(HEADER_ROOM);
+    head.array(3);
+    head.uint(H::KIND.number());
+    header.write(&mut head);
+    let head = head.into_bytes();
+    let mut out = Writer::with_capacity(head.len() + body.map_or(1, |body| Writer::bin_len(body.len())));
+    out.raw(&head);
     match body {
         Some(body) => out.bin(body),
         None => out.nil(),
@@ -196,27 +203,28 @@ impl From<ReadError> for DecodeError {
     }
 }
 
-/// A message split into its three parts, the header checked for trust and not yet read.
+/// What stands around a header.
 struct Parts<'a> {
     kind: u64,
-    header: Entries<'a>,
-    body: Option<Bytes>,
+    body: Option<&'a [u8]>,
+    /// What is wrong with the type of the body.
+    body_fault: Option<FieldError>,
 }
 
-impl Parts<'_> {
-    fn id(&self) -> Option<u64> {
-        self.header.iter().find_map(|(key, value, _)| match (*key, *value) {
-            ("id", Value::UInt(id)) => Some(id),
-            _ => None,
-        })
-    }
+fn id_of(header: &Entries<'_>) -> Option<u64> {
+    header.iter().find_map(|(key, value, _)| match (*key, *value) {
+        ("id", Value::UInt(id)) => Some(id),
+        _ => None,
+    })
 }
 
 fn untrusted(reason: impl Into<String>) -> DecodeError {
     DecodeError::Untrusted(reason.into())
 }
 
-fn split(message: &Bytes) -> Result<(Parts<'_>, Result<(), FieldError>), DecodeError> {
+/// Splits a message into its three parts: the header's entries, checked for trust and not yet read, go into
+/// `header`, which is too large to be handed on from function to function.
+fn split<'a>(message: &'a [u8], header: &mut Entries<'a>) -> Result<Parts<'a>, DecodeError> {
     let mut cursor = Cursor::new(message);
     let Head::Array(parts @ (2 | 3)) = cursor.head()? else {
         return Err(untrusted("an envelope is an array of two or three: [kind, header, body]"));
@@ -227,35 +235,28 @@ fn split(message: &Bytes) -> Result<(Parts<'_>, Result<(), FieldError>), DecodeE
     if !matches!({ cursor }.head()?, Head::Map(_)) {
         return Err(untrusted("the header of an envelope is a map"));
     }
-    let header = cursor.map_entries(HEADER_DEPTH_MAX)?;
-    let (body, body_type) = if parts == 2 { (None, Ok(())) } else { read_body(&mut cursor)? };
+    cursor.map_entries_into(HEADER_DEPTH_MAX, header)?;
+    let (body, body_fault) = if parts == 2 { (None, None) } else { read_body(&mut cursor)? };
     if !cursor.rest().is_empty() {
         return Err(untrusted("bytes follow the envelope"));
     }
-    let body = body.map(|bytes| message.slice_ref(bytes));
-    Ok((Parts { kind, header, body }, body_type))
+    Ok(Parts { kind, body, body_fault })
 }
-
-/// What the third element is: its bytes, or none; and whether it may stand there.
-type Body<'a> = (Option<&'a [u8]>, Result<(), FieldError>);
 
 /// Reads the third element. A body of another type than bin or nil is well-formed MessagePack, so it fails
 /// its envelope and not the connection; it still has to be skipped whole to know where the message ends.
 /// The rules of a header (depth, keys) do not hold inside it.
-fn read_body<'a>(cursor: &mut Cursor<'a>) -> Result<Body<'a>, DecodeError> {
+fn read_body<'a>(cursor: &mut Cursor<'a>) -> Result<(Option<&'a [u8]>, Option<FieldError>), ReadError> {
     let start = *cursor;
     let head = cursor.head()?;
     if let Head::Bin(length) = head {
-        return Ok((Some(cursor.take(length)?), Ok(())));
+        return Ok((Some(cursor.take(length)?), None));
     }
     *cursor = start;
     cursor.skip()?;
-    let checked = if matches!(head, Head::Nil) {
-        Ok(())
-    } else {
-        Err(FieldError::new("body", format!("must be bytes or nil, not {}", head.kind())))
-    };
-    Ok((None, checked))
+    let fault = (!matches!(head, Head::Nil))
+        .then(|| FieldError::new("body", format!("must be bytes or nil, not {}", head.kind())));
+    Ok((None, fault))
 }
 
 /// Reads a message that an agent sent. `fault` is what the JSON edge found wrong with it, if anything.
@@ -266,17 +267,28 @@ pub fn decode_to_hub<'a>(
     message: &'a Bytes,
     fault: Option<FieldError>,
 ) -> Result<(ToHub<'a>, Option<Bytes>), DecodeError> {
-    let (parts, body_type) = split(message)?;
-    let id = parts.id();
-    let Some(kind) = Kind::from_number(parts.kind) else {
-        return Err(DecodeError::UnknownKind { kind: parts.kind, id });
+    let (envelope, body) = read_to_hub(message, fault)?;
+    Ok((envelope, body.map(|body| message.slice_ref(body))))
+}
+
+/// As [`decode_to_hub`], with the body as a part of the message.
+///
+/// # Errors
+/// See [`DecodeError`] for what each costs.
+pub fn read_to_hub(
+    message: &[u8],
+    fault: Option<FieldError>,
+) -> Result<(ToHub<'_>, Option<&[u8]>), DecodeError> {
+    let mut entries = Entries::new();
+    let Parts { kind, body, body_fault } = split(message, &mut entries)?;
+    let header = &entries;
+    let Some(kind) = Kind::from_number(kind) else {
+        return Err(DecodeError::UnknownKind { kind, id: id_of(header) });
     };
-    let malformed = |error| DecodeError::Malformed { kind, id, error };
-    if let Some(fault) = fault {
+    let malformed = |error| DecodeError::Malformed { kind, id: id_of(header), error };
+    if let Some(fault) = fault.or(body_fault) {
         return Err(malformed(fault));
     }
-    body_type.map_err(malformed)?;
-    let header = &parts.header;
     let envelope = match kind {
         Kind::Hello => Hello::from_entries(header).map(ToHub::Hello),
         Kind::Update => Update::from_entries(header).map(ToHub::Update),
@@ -290,7 +302,7 @@ pub fn decode_to_hub<'a>(
         Kind::Receipt => Receipt::from_entries(header).map(ToHub::Receipt),
         Kind::Welcome | Kind::Error => return Err(DecodeError::WrongDirection(kind)),
     };
-    envelope.map(|envelope| (envelope, parts.body)).map_err(malformed)
+    envelope.map(|envelope| (envelope, body)).map_err(malformed)
 }
 
 /// Reads a message that the hub sent.
@@ -298,14 +310,16 @@ pub fn decode_to_hub<'a>(
 /// # Errors
 /// See [`DecodeError`] for what each costs.
 pub fn decode_to_agent(message: &Bytes) -> Result<(ToAgent<'_>, Option<Bytes>), DecodeError> {
-    let (parts, body_type) = split(message)?;
-    let id = parts.id();
-    let Some(kind) = Kind::from_number(parts.kind) else {
-        return Err(DecodeError::UnknownKind { kind: parts.kind, id });
+    let mut entries = Entries::new();
+    let Parts { kind, body, body_fault } = split(message, &mut entries)?;
+    let header = &entries;
+    let Some(kind) = Kind::from_number(kind) else {
+        return Err(DecodeError::UnknownKind { kind, id: id_of(header) });
     };
-    let malformed = |error| DecodeError::Malformed { kind, id, error };
-    body_type.map_err(malformed)?;
-    let header = &parts.header;
+    let malformed = |error| DecodeError::Malformed { kind, id: id_of(header), error };
+    if let Some(fault) = body_fault {
+        return Err(malformed(fault));
+    }
     let envelope = match kind {
         Kind::Welcome => Welcome::from_entries(header).map(ToAgent::Welcome),
         Kind::Goodbye => Goodbye::from_entries(header).map(ToAgent::Goodbye),
@@ -318,5 +332,6 @@ pub fn decode_to_agent(message: &Bytes) -> Result<(ToAgent<'_>, Option<Bytes>), 
         Kind::Cancel => Cancel::from_entries(header).map(ToAgent::Cancel),
         Kind::Hello | Kind::Update | Kind::Receipt => return Err(DecodeError::WrongDirection(kind)),
     };
-    envelope.map(|envelope| (envelope, parts.body)).map_err(malformed)
+    let body = body.map(|body| message.slice_ref(body));
+    envelope.map(|envelope| (envelope, body)).map_err(malformed)
 }

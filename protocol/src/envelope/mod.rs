@@ -12,5 +12,7 @@ pub use call::{
     Priority, Receipt, ResultStatus, Select, Summary,
 };
 pub use field::{FieldError, FieldValue, Labels, Levels, Private};
-pub use frame::{DecodeError, Header, Kind, ToAgent, ToHub, decode_to_agent, decode_to_hub, encode};
+pub use frame::{
+    DecodeError, Header, Kind, ToAgent, ToHub, decode_to_agent, decode_to_hub, encode, read_to_hub,
+};
 pub use session::{AgentStatus, Capability, ErrorReply, Goodbye, Granted, Hello, Load, Update, Welcome};
