@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use agent_reach_protocol::codec::{Raw, Writer};
 use agent_reach_protocol::{
-    DecodeError, ErrorCode, ErrorReply, FieldError, GoodbyeCode, Kind, ToHub, decode_to_hub, encode,
+    DecodeError, ErrorCode, ErrorReply, FieldError, GoodbyeCode, Kind, ToHub, encode, read_to_hub,
 };
 use bytes::Bytes;
 use slab::Slab;
@@ -205,7 +205,7 @@ impl Hub {
         }
         self.on_alive(turn, id);
         self.counters.bytes_in += message.len() as u64;
-        match (phase, decode_to_hub(&message, fault)) {
+        match (phase, read_to_hub(&message, fault)) {
             (_, Err(DecodeError::Untrusted(reason))) => {
                 self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, None);
             }
@@ -222,7 +222,7 @@ impl Hub {
             }
             (Phase::Open(key), Ok((envelope, body))) => {
                 self.counters.received(envelope.kind());
-                self.on_envelope(turn, id, key, envelope, &message, body);
+                self.on_envelope(turn, id, key, &envelope, message.len(), body);
             }
             (Phase::Open(key), Err(error)) => self.on_unusable(turn, id, key, error),
             (Phase::Over, _) => {}
@@ -234,20 +234,20 @@ impl Hub {
         turn: &mut Turn<'_>,
         id: ConnectionId,
         key: usize,
-        envelope: ToHub<'_>,
-        message: &Bytes,
-        body: Option<Bytes>,
+        envelope: &ToHub<'_>,
+        message_bytes: usize,
+        body: Option<&[u8]>,
     ) {
         match envelope {
-            ToHub::Hello(hello) => self.on_hello(turn, id, &hello),
-            ToHub::Update(update) => self.on_update(turn, key, &update),
+            ToHub::Hello(hello) => self.on_hello(turn, id, hello),
+            ToHub::Update(update) => self.on_update(turn, key, update),
             ToHub::Goodbye(_) => self.on_goodbye(turn, id),
-            ToHub::Call(call) => self.on_call(turn, key, &call, message, body),
-            ToHub::Accept(accept) => self.on_accept(turn, key, &accept),
-            ToHub::Chunk(chunk) => self.on_chunk(turn, key, &chunk, body.as_deref()),
-            ToHub::Credit(credit) => self.on_credit(turn, key, &credit),
-            ToHub::Result(result) => self.on_result(turn, key, &result, body.as_ref()),
-            ToHub::Cancel(cancel) => self.on_cancel(turn, key, &cancel),
+            ToHub::Call(call) => self.on_call(turn, key, call, message_bytes, body),
+            ToHub::Accept(accept) => self.on_accept(turn, key, accept),
+            ToHub::Chunk(chunk) => self.on_chunk(turn, key, chunk, body),
+            ToHub::Credit(credit) => self.on_credit(turn, key, credit),
+            ToHub::Result(result) => self.on_result(turn, key, result, body),
+            ToHub::Cancel(cancel) => self.on_cancel(turn, key, cancel),
             // Tasks are not there yet, so no task can be meant: the same as a frame for what has ended.
             ToHub::Receipt(_) => self.counters.late += 1,
         }

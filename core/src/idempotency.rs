@@ -2,13 +2,14 @@
 //!
 //! Bounded in bytes. Past the bound the soonest to expire are forgotten first, and counted.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hashbrown::HashTable;
 use slab::Slab;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
+use crate::expiry::Expiry;
 use crate::time::Now;
 
 /// Ends of a call, as messages: one, or one for each target of a fan-out and the summary.
@@ -38,7 +39,7 @@ enum State {
 struct Entry {
     hash: u64,
     identity: Arc<str>,
-    request_id: Box<str>,
+    request_id: Arc<str>,
     fingerprint: Fingerprint,
     state: State,
 }
@@ -60,9 +61,11 @@ pub(crate) enum Known {
 #[derive(Debug)]
 pub(crate) struct Memory {
     entries: Slab<Entry>,
-    /// By seeded hash: peers choose the texts, so the order must not be theirs. The entry's own texts decide.
-    by_hash: BTreeMap<u64, smallvec::SmallVec<[u32; 1]>>,
-    expiry: BTreeSet<(Now, u32)>,
+    /// By seeded hash: peers choose the texts, and must not choose who meets in one place. The entry's own texts
+    /// decide. Nobody walks through the table, so its order is nobody's.
+    by_hash: HashTable<u32>,
+    /// Of ends. What it names may be gone already, or be another's by now.
+    expiry: Expiry,
     bytes: usize,
     bound: usize,
     seed: u64,
@@ -75,8 +78,8 @@ impl Memory {
     pub(crate) fn new(bound: usize, seed: u64) -> Self {
         Self {
             entries: Slab::new(),
-            by_hash: BTreeMap::new(),
-            expiry: BTreeSet::new(),
+            by_hash: HashTable::new(),
+            expiry: Expiry::default(),
             bytes: 0,
             bound,
             seed,
@@ -100,12 +103,12 @@ impl Memory {
     }
 
     fn find(&self, hash: u64, identity: &str, request_id: &str) -> Option<u32> {
-        let candidates = self.by_hash.get(&hash)?;
-        candidates.iter().copied().find(|index| {
-            self.entries
-                .get(*index as usize)
-                .is_some_and(|entry| &*entry.identity == identity && &*entry.request_id == request_id)
-        })
+        let is_it = |index: &u32| {
+            self.entries.get(*index as usize).is_some_and(|entry| {
+                entry.hash == hash && &*entry.request_id == request_id && &*entry.identity == identity
+            })
+        };
+        self.by_hash.find(hash, is_it).copied()
     }
 
     /// Whether anything is remembered under a request id.
@@ -137,7 +140,7 @@ impl Memory {
     pub(crate) fn open(
         &mut self,
         identity: &Arc<str>,
-        request_id: &str,
+        request_id: &Arc<str>,
         fingerprint: Fingerprint,
         call: usize,
     ) -> u32 {
@@ -149,14 +152,16 @@ impl Memory {
         let entry = Entry {
             hash,
             identity: Arc::clone(identity),
-            request_id: request_id.into(),
+            request_id: Arc::clone(request_id),
             fingerprint,
             state: State::Open(call),
         };
         self.bytes += ENTRY_BYTES + request_id.len();
         // A slab this large would take terabytes first.
         let index = u32::try_from(self.entries.insert(entry)).unwrap_or(u32::MAX);
-        self.by_hash.entry(hash).or_default().push(index);
+        let entries = &self.entries;
+        let hash_of = |index: &u32| entries.get(*index as usize).map_or(0, |entry| entry.hash);
+        self.by_hash.insert_unique(hash, index, hash_of);
         index
     }
 
@@ -167,13 +172,14 @@ impl Memory {
         let bytes = ends.iter().map(|end| end.len() + size_of::<Bytes>()).sum();
         entry.state = State::Ended { ends, until, bytes };
         self.bytes += bytes;
-        self.expiry.insert((until, index));
+        self.expiry.push(until, index);
         let mut forgotten = 0;
         while self.bytes > self.bound {
-            // Taken out before the entry goes: the loop ends whatever the entry says.
-            let Some((_, soonest)) = self.expiry.pop_first() else { break };
-            self.remove(soonest);
-            forgotten += 1;
+            let Some((until, soonest)) = self.expiry.pop() else { break };
+            if self.ends_at(soonest, until) {
+                self.remove(soonest);
+                forgotten += 1;
+            }
         }
         forgotten
     }
@@ -182,27 +188,32 @@ impl Memory {
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(entry) = self.entries.try_remove(index as usize) else { return };
         self.bytes = self.bytes.saturating_sub(ENTRY_BYTES + entry.request_id.len());
-        if let State::Ended { until, bytes, .. } = entry.state {
+        if let State::Ended { bytes, .. } = entry.state {
             self.bytes = self.bytes.saturating_sub(bytes);
-            self.expiry.remove(&(until, index));
         }
-        if let Some(list) = self.by_hash.get_mut(&entry.hash) {
-            list.retain(|other| *other != index);
-            if list.is_empty() {
-                self.by_hash.remove(&entry.hash);
-            }
+        if let Ok(place) = self.by_hash.find_entry(entry.hash, |other| *other == index) {
+            place.remove();
         }
     }
 
     /// Forgets what has expired.
     pub(crate) fn expire(&mut self, now: Now) {
-        while let Some((until, index)) = self.expiry.first().copied() {
-            if until > now {
-                break;
+        while let Some((until, index)) = self.expiry.pop_due(now) {
+            if self.ends_at(index, until) {
+                self.remove(index);
             }
-            self.expiry.remove(&(until, index));
-            self.remove(index);
         }
+        if self.entries.is_empty() {
+            // A busy hour is not paid for by the quiet ones after it.
+            self.entries = Slab::new();
+            self.by_hash = HashTable::new();
+        }
+    }
+
+    /// Whether what the expiry queue says of an entry still holds.
+    fn ends_at(&self, index: u32, at: Now) -> bool {
+        let entry = self.entries.get(index as usize);
+        entry.is_some_and(|entry| matches!(entry.state, State::Ended { until, .. } if until == at))
     }
 }
 
@@ -225,7 +236,7 @@ mod tests {
         let (mut memory, identity) = memory(1 << 20);
         let print = Fingerprint::of("a", Some(b"x"));
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::No));
-        let entry = memory.open(&identity, "r", print, 3);
+        let entry = memory.open(&identity, &"r".into(), print, 3);
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Open(3)));
         memory.end(entry, ends("done"), NOW.plus_ms(10));
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Ended(e) if e == ends("done")));
@@ -238,7 +249,7 @@ mod tests {
     #[test]
     fn another_body_or_capability_conflicts_and_another_identity_does_not() {
         let (mut memory, identity) = memory(1 << 20);
-        memory.open(&identity, "r", Fingerprint::of("a", Some(b"x")), 3);
+        memory.open(&identity, &"r".into(), Fingerprint::of("a", Some(b"x")), 3);
         for other in
             [Fingerprint::of("a", Some(b"y")), Fingerprint::of("b", Some(b"x")), Fingerprint::of("a", None)]
         {
@@ -248,12 +259,30 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_is_used_again_after_its_end_expired_is_not_forgotten_with_the_old_end() {
+        let (mut memory, identity) = memory(1 << 20);
+        let print = Fingerprint::of("a", None);
+        let entry = memory.open(&identity, &"r".into(), print, 0);
+        memory.end(entry, ends("old"), NOW.plus_ms(10));
+        // No sweep has come by: the old end gives way, and the new entry takes its place.
+        let again = memory.open(&identity, &"r".into(), print, 1);
+        assert_eq!(again, entry);
+        memory.expire(NOW.plus_ms(20));
+        assert!(matches!(memory.look_up(NOW.plus_ms(20), "identity", "r", print), Known::Open(1)));
+        memory.end(again, ends("new"), NOW.plus_ms(40));
+        memory.expire(NOW.plus_ms(30));
+        assert_eq!(memory.len(), 1);
+        memory.expire(NOW.plus_ms(40));
+        assert_eq!((memory.len(), memory.bytes(), memory.is_empty()), (0, 0, true));
+    }
+
+    #[test]
     fn past_the_bound_the_soonest_to_expire_goes_first() {
         let (mut memory, identity) = memory(2 * (ENTRY_BYTES + 64));
         let print = Fingerprint::of("a", None);
         let mut forgotten = 0;
         for (name, until) in [("late", 30), ("soon", 10), ("middle", 20)] {
-            let entry = memory.open(&identity, name, print, 0);
+            let entry = memory.open(&identity, &name.into(), print, 0);
             forgotten += memory.end(entry, ends("e"), NOW.plus_ms(until));
         }
         assert_eq!(forgotten, 1);

@@ -6,12 +6,13 @@ use agent_reach_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::calls::{Failure, Refusal, call_id};
+use crate::calls::{Failure, Refusal};
 use crate::effects::{Fact, Outcome};
 use crate::events::{WATCHES_MAX, Watch};
 use crate::hub::{Hub, Turn};
 use crate::registry::Agent;
 use crate::session::Lane;
+use crate::text::CallId;
 use crate::views::{
     AgentView, CallView, CapabilityView, OfferView, ProviderView, TraceView, WatchFilter, pack, status_of,
 };
@@ -161,7 +162,7 @@ fn read_text<'a>(body: Option<&'a [u8]>, key: &str) -> Result<&'a str, Refusal> 
 impl Hub {
     /// The hub-wide id of a call.
     pub(crate) fn call_id(&self, number: u64) -> String {
-        call_id(self.epoch(), number)
+        CallId::new(self.epoch(), number).to_string()
     }
 
     fn number_of(&self, call_id: &str) -> Option<u64> {

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::registry::{Agent, HEALTH_MIN, Offer, Registry};
 use crate::rng::Rng;
+use crate::text::push_number;
 use crate::time::Now;
 
 /// What a call asks of its targets.
@@ -111,16 +112,20 @@ pub(crate) struct Note {
 impl Note {
     /// The one-line form: `route` in RESULT.
     pub(crate) fn line(&self, directed: bool, load: Option<(u32, u32)>) -> String {
-        use std::fmt::Write as _;
-        let mut line = String::with_capacity(64);
-        let policy = if directed { "directed" } else { self.policy.as_str() };
-        let written = write!(line, "{policy}: {} of {} able", self.able, self.offering);
-        let written = written.and_then(|()| match load {
-            Some((taken, slots)) => write!(line, ", {taken}/{slots} in flight"),
-            None => Ok(()),
-        });
-        // Writing to a String cannot fail.
-        debug_assert!(written.is_ok());
+        let mut line = String::with_capacity(96);
+        line.push_str(if directed { "directed" } else { self.policy.as_str() });
+        line.push_str(": ");
+        push_number(&mut line, self.able);
+        line.push_str(" of ");
+        push_number(&mut line, self.offering);
+        line.push_str(" able");
+        if let Some((taken, slots)) = load {
+            line.push_str(", ");
+            push_number(&mut line, taken);
+            line.push('/');
+            push_number(&mut line, slots);
+            line.push_str(" in flight");
+        }
         if self.preferred {
             line.push_str(", by labels");
         }

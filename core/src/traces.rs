@@ -41,7 +41,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     pub(crate) number: u64,
-    pub(crate) request_id: Box<str>,
+    pub(crate) request_id: Arc<str>,
     pub(crate) caller: Arc<str>,
     pub(crate) capability: Arc<str>,
     pub(crate) started: Now,

@@ -10,12 +10,12 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::end::Ended;
-use super::give::call_id;
 use super::{Failure, LegState, Listener};
 use crate::hub::{Complaint, Hub, Turn};
 use crate::outbound::Outgoing;
 use crate::registry::Asked;
 use crate::session::Lane;
+use crate::text::CallId;
 use crate::traces::Step;
 
 /// Most ACCEPTs of one provider that are forwarded for one call.
@@ -47,7 +47,7 @@ impl Hub {
             return;
         }
         leg.accepts += 1;
-        let call_id = call_id(epoch, call.number);
+        let call_id = CallId::new(epoch, call.number);
         let mut told = Accept {
             queue_depth: accept.queue_depth,
             would_timeout: accept.would_timeout,
@@ -110,7 +110,7 @@ impl Hub {
         let epoch = self.epoch();
         let Some(call) = self.calls.get(call_index) else { return };
         let Some(Listener { agent, id }) = call.listeners.last().copied() else { return };
-        let call_id = call_id(epoch, call.number);
+        let call_id = CallId::new(epoch, call.number);
         let mut messages: Vec<Bytes> = Vec::new();
         for leg in call.legs.iter().filter_map(|index| self.legs.get(*index)) {
             if leg.state == LegState::Accepted {
@@ -183,7 +183,7 @@ impl Hub {
         turn: &mut Turn<'_>,
         key: usize,
         result: &CallResult<'_>,
-        body: Option<&Bytes>,
+        body: Option<&[u8]>,
     ) {
         let Some(id) = result.id else {
             let Some(connection) = self.registry.agents.get(key).and_then(|agent| agent.session) else {
@@ -210,7 +210,7 @@ impl Hub {
         self.start_processing(turn, index, call_index);
         let ended = Ended {
             failure: failure_of(result),
-            body: body.map(|body| &**body),
+            body,
             content_type: result.content_type,
             private: result.private.clone(),
             execution_ms: result.execution_ms,

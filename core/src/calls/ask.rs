@@ -25,8 +25,8 @@ impl Hub {
         turn: &mut Turn<'_>,
         key: usize,
         asking: &Asking<'_>,
-        message: &Bytes,
-        body: Option<Bytes>,
+        message_bytes: usize,
+        body: Option<&[u8]>,
     ) {
         if self.is_open(key, asking.id) {
             let Some(id) = self.registry.agents.get(key).and_then(|agent| agent.session) else { return };
@@ -39,7 +39,7 @@ impl Hub {
             };
             return self.complain(turn, id, &complaint);
         }
-        if let Err(refusal) = self.ask(turn, key, asking, message, body) {
+        if let Err(refusal) = self.ask(turn, key, asking, message_bytes, body) {
             self.refuse_asking(turn, key, asking, &refusal);
         }
     }
@@ -49,8 +49,8 @@ impl Hub {
         turn: &mut Turn<'_>,
         key: usize,
         asking: &Asking<'_>,
-        message: &Bytes,
-        body: Option<Bytes>,
+        message_bytes: usize,
+        body: Option<&[u8]>,
     ) -> Result<(), Refusal> {
         let asked = names::fold(asking.capability);
         names::check(&asked).map_err(|e| {
@@ -63,15 +63,15 @@ impl Hub {
         self.authorize(key, &asked, &resolved)?;
         not_there_yet(asking)?;
         if names::is_reserved(&resolved) {
-            return self.ask_hub(turn, key, asking, &resolved, body.as_deref());
+            return self.ask_hub(turn, key, asking, &resolved, body);
         }
-        let fingerprint = Fingerprint::of(&asked, body.as_deref());
+        let fingerprint = Fingerprint::of(&asked, body);
         if let Some(request_id) = asking.request_id
             && self.is_known(turn, key, asking, request_id, fingerprint)?
         {
             return Ok(());
         }
-        self.make_room(key, message.len())?;
+        self.make_room(key, message_bytes)?;
         let version =
             asking.version.map(semver::VersionReq::parse).transpose().map_err(|e| {
                 Refusal::invalid("version", &format!("version is not a semver requirement: {e}"))
@@ -91,12 +91,12 @@ impl Hub {
                 return Err(Refusal { failure, note: Some(note) });
             }
         };
-        let copies = chosen.len().saturating_mul(message.len());
+        let copies = chosen.len().saturating_mul(message_bytes);
         if chosen.len() > 1 && self.outbound_bytes + copies > self.settings.open_bytes {
             return Err(Failure::overloaded("the copies for all targets together fill their bound").into());
         }
-        let call = self.open_call(turn, key, asking, &asked, message, body, fingerprint, note);
-        self.give_all(turn, call, asking, &wanted, &chosen);
+        let call = self.open_call(turn, key, asking, &asked, message_bytes, fingerprint, note);
+        self.give_all(turn, call, asking, body, &wanted, &chosen);
         Ok(())
     }
 
@@ -191,8 +191,7 @@ impl Hub {
         key: usize,
         asking: &Asking<'_>,
         asked: &str,
-        message: &Bytes,
-        body: Option<Bytes>,
+        message_bytes: usize,
         fingerprint: Fingerprint,
         note: Note,
     ) -> usize {
@@ -204,19 +203,18 @@ impl Hub {
             Some(_) => (self.number(), String::new()),
             None => self.make_request_id(&identity),
         };
-        let request_id = asking.request_id.unwrap_or(&made);
+        let request_id: Arc<str> = asking.request_id.unwrap_or(&made).into();
         let capability = self.registry.names.intern(asked);
         let mut trace = Trace {
             number,
-            request_id: request_id.into(),
+            request_id: Arc::clone(&request_id),
             caller: Arc::clone(&caller),
             capability: Arc::clone(&capability),
             started: turn.now,
             steps: Vec::with_capacity(5),
         };
         trace.step(turn.now, Step::Routed(note));
-        let (message, body) = own(message, body);
-        let cost = message.len() + CALL_BYTES;
+        let cost = message_bytes + CALL_BYTES;
         let entry = self.calls.vacant_entry();
         let index = entry.key();
         // Nobody can have written down an id before the hub made it: it is kept as SDKs keep their own.
@@ -229,8 +227,8 @@ impl Hub {
             detached_from: None,
             caller,
             owner: key,
-            request_id: request_id.into(),
-            entry: self.memory.open(&identity, request_id, fingerprint, index),
+            entry: self.memory.open(&identity, &request_id, fingerprint, index),
+            request_id,
             keep_ms: asking.keep_ms.unwrap_or(keep_default_ms).min(self.settings.dedupe_ttl_ms),
             capability,
             mode: asking.mode.unwrap_or(CallMode::Call),
@@ -247,8 +245,8 @@ impl Hub {
                 .unwrap_or(self.settings.accept_timeout_ms)
                 .min(limits::TIME_MS_MAX),
             timeout_ms: asking.timeout_ms,
-            message,
-            body,
+            message_bytes,
+            given: Bytes::new(),
             is_final: false,
             legs: smallvec::SmallVec::new(),
             open: 0,
@@ -275,6 +273,7 @@ impl Hub {
         turn: &mut Turn<'_>,
         call: usize,
         asking: &Asking<'_>,
+        body: Option<&[u8]>,
         wanted: &Wanted<'_>,
         chosen: &[Choice],
     ) {
@@ -293,7 +292,7 @@ impl Hub {
         }
         let number = self.calls.get(call).map(|call| call.number);
         for choice in chosen {
-            self.give(turn, call, asking, *choice);
+            self.give(turn, call, asking, body, *choice);
         }
         for agent_id in missing {
             // The last part that ends takes the call with it, and its index may be another call's then.
@@ -397,21 +396,6 @@ impl Hub {
 
 /// Most ids that wait for one call.
 const LISTENERS_MAX: usize = 16;
-
-/// Messages below this are copied to be kept, in bytes.
-const COPIED_BELOW: usize = 16 * 1024;
-
-/// A message to keep while its call is open. A small one is a piece of the buffer that it was read into, which
-/// may be a thousand times its size: it is copied, so that what is counted is what is held.
-fn own(message: &Bytes, body: Option<Bytes>) -> (Bytes, Option<Bytes>) {
-    if message.len() >= COPIED_BELOW {
-        return (message.clone(), body);
-    }
-    let copy = Bytes::copy_from_slice(message);
-    // The body is the last thing in an envelope.
-    let body = body.map(|body| copy.slice(copy.len().saturating_sub(body.len())..));
-    (copy, body)
-}
 
 /// A call to several agents has a RESULT for each.
 pub(crate) fn is_fan_out(asking: &Asking<'_>) -> bool {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{
-    ErrorCode, Kind, Private, ResultStatus, ToAgent, ToHub, decode_to_agent, decode_to_hub, encode,
-};
+use agent_reach_protocol::{ErrorCode, Kind, Private, ResultStatus, ToAgent, decode_to_agent, encode};
 use bytes::Bytes;
 
 use super::end::Ended;
+use super::give::Carried;
 use super::{Failure, Tried};
 use crate::effects::Outcome;
 use crate::hub::{Hub, Turn};
@@ -75,10 +74,10 @@ impl Hub {
             });
             leg.attempt += 1;
             leg.given_at = turn.now;
-            let (message, cancelling) = (call.message.clone(), call.cancelling);
-            // It was read before, so it reads again.
-            if let Ok((ToHub::Call(asking), _)) = decode_to_hub(&message, None) {
-                self.dispatch(turn, index, &asking);
+            let (given, cancelling) = (call.given.clone(), call.cancelling);
+            // The hub wrote it, so it reads.
+            if let Ok((ToAgent::Call(before), body)) = decode_to_agent(&given) {
+                self.dispatch(turn, index, &Carried::again(&before), body.as_deref());
             }
             if cancelling {
                 // CANCEL came while it was away, or was lost with its connection.

@@ -9,11 +9,11 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::give::call_id;
 use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
 use crate::effects::{DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::session::Lane;
+use crate::text::CallId;
 use crate::time::{Now, Timer};
 use crate::traces::{Step, Trace};
 
@@ -256,7 +256,7 @@ impl Hub {
         end: End,
     ) -> Bytes {
         let Some(call) = self.calls.get(call_index) else { return Bytes::new() };
-        let call_id = call_id(self.epoch(), call.number);
+        let call_id = CallId::new(self.epoch(), call.number);
         let route = tried.map(|tried| call.note.line(call.directed, Some(tried.load)));
         let processed = tried.and_then(|tried| Some(tried.ended_at.ms_since(tried.accepted_at?)));
         let attempts = match end {
@@ -314,7 +314,7 @@ impl Hub {
     ) {
         let number = self.number();
         let made = request_id.is_none().then(|| self.made_request_id(number));
-        let call_id = call_id(self.epoch(), number);
+        let call_id = CallId::new(self.epoch(), number);
         let route = refusal.note.map(|note| note.line(false, None));
         let result = CallResult {
             id: Some(id),
@@ -382,7 +382,7 @@ const fn status_of(failure: Option<&Failure>) -> ResultStatus {
 
 fn tried_entry(call: &Call, target: &Arc<str>, tried: Option<Try>, ended: &Ended<'_>) -> Tried {
     let reason = match (&ended.failure, tried) {
-        (Some(failure), _) => failure.message.clone(),
+        (Some(failure), _) => failure.message.to_string().into(),
         (None, Some(tried)) if tried.attempt > 1 => "given again after it came back".into(),
         (None, _) => call.policy.as_str().into(),
     };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{Call as Asking, Dispatch, ErrorCode, Kind, Priority, encode, limits};
+use agent_reach_protocol::{
+    Call as Asking, Dispatch, ErrorCode, Kind, Labels, Priority, Private, encode, limits,
+};
 
 use super::end::Ended;
 use super::{Call, Failure, LEG_BYTES, Leg, LegState};
@@ -11,6 +13,7 @@ use crate::outbound::{Mark, Outgoing};
 use crate::registry::Offer;
 use crate::routing::Choice;
 use crate::session::Lane;
+use crate::text::CallId;
 use crate::time::{Now, Timer};
 use crate::traces::Step;
 
@@ -21,6 +24,7 @@ impl Hub {
         turn: &mut Turn<'_>,
         call_index: usize,
         asking: &Asking<'_>,
+        body: Option<&[u8]>,
         choice: Choice,
     ) {
         let default_ms = self.settings.timeout_ms;
@@ -57,11 +61,17 @@ impl Hub {
         self.open_bytes += LEG_BYTES;
         let index = self.legs.insert(leg);
         call.legs.push(index);
-        self.dispatch(turn, index, asking);
+        self.dispatch(turn, index, &Carried::of(asking), body);
     }
 
     /// Sends the leg's CALL under a new id of its provider's connection and starts phase one.
-    pub(crate) fn dispatch(&mut self, turn: &mut Turn<'_>, index: usize, asking: &Asking<'_>) {
+    pub(crate) fn dispatch(
+        &mut self,
+        turn: &mut Turn<'_>,
+        index: usize,
+        carried: &Carried<'_>,
+        body: Option<&[u8]>,
+    ) {
         let epoch = self.epoch();
         let Some(leg) = self.legs.get_mut(index) else { return };
         let Some(call) = leg.call.and_then(|call| self.calls.get_mut(call)) else { return };
@@ -73,7 +83,7 @@ impl Hub {
         leg.state = LegState::Given;
         let (target, attempt, load) = (Arc::clone(&leg.target), leg.attempt, leg.load);
         call.trace.step(turn.now, Step::Given { target, attempt, load });
-        let call_id = call_id(epoch, call.number);
+        let call_id = CallId::new(epoch, call.number);
         let dispatch = Dispatch {
             id: leg.id,
             request_id: &call.request_id,
@@ -82,21 +92,24 @@ impl Hub {
             caller: &call.caller,
             attempt: u64::from(leg.attempt),
             deadline_ms: deadline_ms(turn.now, call, leg),
-            preferred_timeout_ms: asking.preferred_timeout_ms,
+            preferred_timeout_ms: carried.preferred_timeout_ms,
             stream: call.stream,
             credit: call.stream.then_some(leg.granted),
             mode: call.mode,
             priority: call.priority,
-            labels: asking.labels.clone(),
-            traceparent: asking.traceparent,
-            tracestate: asking.tracestate,
-            content_type: asking.content_type,
+            labels: carried.labels.clone(),
+            traceparent: carried.traceparent,
+            tracestate: carried.tracestate,
+            content_type: carried.content_type,
             task_id: None,
-            private: asking.private.clone(),
+            private: carried.private.clone(),
         };
-        let message = encode(&dispatch, call.body.as_deref());
+        let message = encode(&dispatch, body);
         let deadline = turn.now.plus_ms(call.accept_timeout_ms).min(call.budget_at);
         let too_large = message.len() > self.settings.max_message;
+        if call.given.is_empty() && !too_large {
+            call.given = message.clone();
+        }
         self.set_leg_deadline(index, deadline);
         if too_large {
             let failure = Failure::new(
@@ -133,9 +146,39 @@ impl Hub {
     }
 }
 
-/// The hub-wide id of a call.
-pub(crate) fn call_id(epoch: u32, number: u64) -> String {
-    format!("{epoch:08x}-{number:x}")
+/// What the hub carries from a caller to its providers and does not look at.
+pub(crate) struct Carried<'a> {
+    preferred_timeout_ms: Option<u64>,
+    labels: &'a Labels<'a>,
+    traceparent: Option<&'a str>,
+    tracestate: Option<&'a str>,
+    content_type: Option<&'a str>,
+    private: &'a Private<'a>,
+}
+
+impl<'a> Carried<'a> {
+    fn of(asking: &'a Asking<'a>) -> Self {
+        Self {
+            preferred_timeout_ms: asking.preferred_timeout_ms,
+            labels: &asking.labels,
+            traceparent: asking.traceparent,
+            tracestate: asking.tracestate,
+            content_type: asking.content_type,
+            private: &asking.private,
+        }
+    }
+
+    /// As it was carried before.
+    pub(crate) fn again(before: &'a Dispatch<'a>) -> Self {
+        Self {
+            preferred_timeout_ms: before.preferred_timeout_ms,
+            labels: &before.labels,
+            traceparent: before.traceparent,
+            tracestate: before.tracestate,
+            content_type: before.content_type,
+            private: &before.private,
+        }
+    }
 }
 
 /// Processing time of a call at a provider: the call's own, else the capability's, else the default; scaled by

@@ -13,8 +13,8 @@ mod end;
 mod give;
 
 pub use away::without_body;
-pub(crate) use give::call_id;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agent_reach_protocol::{CallMode, ErrorCode, Policy, Priority, Summary};
@@ -48,7 +48,7 @@ pub(crate) struct Call {
     pub(crate) caller: Arc<str>,
     /// The agent whose share it counts in.
     pub(crate) owner: usize,
-    pub(crate) request_id: Box<str>,
+    pub(crate) request_id: Arc<str>,
     /// Its entry in the memory of request ids, and for how long the end is kept, in milliseconds.
     pub(crate) entry: u32,
     pub(crate) keep_ms: u64,
@@ -65,9 +65,11 @@ pub(crate) struct Call {
     pub(crate) budget_at: Now,
     pub(crate) accept_timeout_ms: u64,
     pub(crate) timeout_ms: Option<u64>,
-    /// The CALL as it came: read again when it has to be given again. Its body is a part of it.
-    pub(crate) message: Bytes,
-    pub(crate) body: Option<Bytes>,
+    /// Size of the CALL as it came.
+    pub(crate) message_bytes: usize,
+    /// The CALL as the hub sent it first: what has to be given again is read from it. Nothing of what the caller
+    /// sent is held, which may be a small piece of a large buffer.
+    pub(crate) given: Bytes,
     pub(crate) legs: SmallVec<[usize; 1]>,
     /// Targets whose part has not ended.
     pub(crate) open: u64,
@@ -93,7 +95,7 @@ pub(crate) const LEG_BYTES: usize = 512;
 impl Call {
     /// What the call counts among all that is open.
     pub(crate) fn cost(&self) -> usize {
-        self.message.len() + CALL_BYTES
+        self.message_bytes + CALL_BYTES
     }
 }
 
@@ -147,7 +149,7 @@ pub(crate) struct Tried {
     pub(crate) target: Arc<str>,
     pub(crate) outcome: Outcome,
     pub(crate) ms: u64,
-    pub(crate) reason: Box<str>,
+    pub(crate) reason: Cow<'static, str>,
 }
 
 /// A failure, as RESULT says it.
