@@ -5,12 +5,17 @@ CARGO ?= cargo
 DEMO_ARGS ?=
 # Seeds of `make sim`: a count, tried from 0 on
 SEEDS ?= 1000
+# Seconds that `make fuzz` spends on each target, and which targets
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= decode_json decode_msgpack hub_operations round_trip
+# Calls of the canary pair under each attack of `make hostile`
+HOSTILE_CALLS ?= 2000
 
 # What is not on the machine is left out, with a word: none of it is needed to work on the hub.
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt fmt-check lint doc build unit deny sim
+.PHONY: help demo test fmt fmt-check lint doc build unit deny sim fuzz hostile
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,3 +58,20 @@ endif
 
 sim: ## The simulation with many seeds (SEEDS=1000)
 	SIM_SEEDS=$(SEEDS) $(CARGO) test --locked --release -p agent-reach-core --test simulation -- --nocapture
+
+# The compiler of everyday use will do, and no memory checker: no code here is unsafe. What is found goes to
+# fuzz/artifacts, what is new to fuzz/corpus; fuzz/README.md says how both are kept small.
+fuzz: ## Fuzzing with coverage (FUZZ_SECONDS=60 for each of FUZZ_TARGETS)
+ifneq ($(call have,cargo-fuzz),)
+	$(CARGO) run --quiet --locked --manifest-path fuzz/Cargo.toml --example seeds -- fuzz/target/seeds
+	for target in $(FUZZ_TARGETS); do \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer none $$target fuzz/corpus/$$target fuzz/target/seeds/$$target \
+			-- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
+	done
+else
+	@echo "cargo-fuzz is not installed: cargo install --locked cargo-fuzz (it needs a C++ compiler; no nightly Rust)"
+	@exit 1
+endif
+
+hostile: ## The attacks of tests/hostile_*.rs on the release build, with the canary's latencies
+	HOSTILE_CALLS=$(HOSTILE_CALLS) $(CARGO) test --locked --release --test 'hostile_*' -- --nocapture --test-threads=1
