@@ -75,3 +75,12 @@ endif
 
 hostile: ## The attacks of tests/hostile_*.rs on the release build, with the canary's latencies
 	HOSTILE_CALLS=$(HOSTILE_CALLS) $(CARGO) test --locked --release --test 'hostile_*' -- --nocapture --test-threads=1
+
+.PHONY: bench
+bench: ## Instructions that each envelope costs, counted by callgrind
+ifneq ($(call have,valgrind),)
+	$(CARGO) bench --locked -p agent-reach-loadtest --bench instructions
+else
+	@echo "valgrind is not installed, and it does the counting (Debian: apt-get install valgrind)"
+	@exit 1
+endif

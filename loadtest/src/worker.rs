@@ -185,6 +185,6 @@ pub(crate) fn raise_descriptors() -> Result<()> {
 /// When there is no such core.
 pub(crate) fn pin(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(core)?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("core {core}"))
+    let pinned = set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
+    pinned.with_context(|| format!("core {core}"))
 }

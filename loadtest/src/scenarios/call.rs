@@ -128,8 +128,7 @@ pub(crate) fn measure(args: &LoadArgs, server: &Server, in_flight: u32, run: &mu
 
     callers.ask(Order::Count)?;
     let meter = Meter::start(server.pid, [callers.pid()].into_iter().chain(agents.pids()))?;
-    run.progress.wait(args.seconds);
-    let tally = callers.ask(Order::Count)?;
+    let tally = run.watch(args.seconds, || callers.ask(Order::Count), |tally| tally.calls)?;
     let usage = meter.stop()?;
     agents.count()?;
     if tally.failed > 0 || tally.calls == 0 {

@@ -108,8 +108,7 @@ fn measure(load: &FanoutLoad, server: &Server, burst: u32, run: &mut Run) -> Res
     sender.ask(Order::Count)?;
     agents.count()?;
     let meter = Meter::start(server.pid, [sender.pid()].into_iter().chain(agents.pids()))?;
-    run.progress.wait(load.seconds);
-    let tally = sender.ask(Order::Count)?;
+    let tally = run.watch(load.seconds, || sender.ask(Order::Count), |tally| tally.calls)?;
     let delivered = agents.count()?.heard;
     let usage = meter.stop()?;
     if tally.failed > 0 || delivered == 0 {

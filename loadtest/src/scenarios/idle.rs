@@ -113,15 +113,11 @@ fn once(
     run.progress.say(format!("{about}: {n} agents are idle"));
     agents.count()?;
     let meter = Meter::start(server.pid, agents.pids())?;
-    run.progress.wait(load.seconds);
-    let frames = agents.count()?.keepalives;
+    let frames = run.watch(load.seconds, || agents.count(), |tally| tally.keepalives)?.keepalives;
     let usage = meter.stop()?;
     let cost = micros_each(usage.server, frames);
     run.report.put(&name("CPU for each keepalive"), "us", cost, hub.then_some(KEEPALIVE_US));
     run.report.add(&name("keepalives"), "/s", super::per_second(frames, usage.span));
-    if frames == 0 {
-        run.report.note(about, Some("no keepalive was due: watch for longer (--seconds)".into()));
-    }
     run.report.add(&name("memory, empty"), "MiB", mib(empty.resident));
     run.report.add(&name("memory, full"), "MiB", mib(full.resident));
     run.report.add(&name("of it heap and stacks"), "MiB", mib(full.anonymous));

@@ -15,6 +15,8 @@ use crate::meter::{Meter, Usage};
 use crate::process;
 use crate::worker::{Agents, Worker};
 
+const SLOW_CONSUMERS: &str = "agent_reach_slow_consumers_total";
+
 /// The load of `loadtest mixed`.
 #[derive(Clone, Debug, Args, Serialize)]
 pub(crate) struct MixedLoad {
@@ -106,18 +108,20 @@ fn once(load: &MixedLoad, run: &mut Run) -> Result<Account> {
     agents.count()?;
     let clients = [callers.pid(), unsteady.pid()].into_iter().chain(agents.pids());
     let meter = Meter::start(hub.pid(), clients)?;
-    run.progress.wait(load.seconds);
-    let tally = callers.ask(Order::Count)?;
+    let tally = run.watch(load.seconds, || callers.ask(Order::Count), |tally| tally.calls)?;
     let usage = meter.stop()?;
 
     run.progress.say("waiting for what is under way");
     let end = callers.ask(Order::Stop)?;
+    if load.slow > 0 {
+        until("a caller that did not read was ended", || Ok(hub.metric(SLOW_CONSUMERS)? > 0.0))?;
+    }
     let others = unsteady.ask(Order::Stop)?;
     let stayed = agents.count()?;
     let heard = Heard { tally, end: end.clone(), others, stayed };
     figures(&heard, &usage, run);
     run.report.add("hub: memory, at most", "MiB", mib(process::peak(hub.pid())?));
-    let slow = hub.metric("agent_reach_slow_consumers_total")?;
+    let slow = hub.metric(SLOW_CONSUMERS)?;
     run.report.add("callers that did not read, ended by the hub", "", slow);
     if end.failed > 0 {
         bail!("a caller lost its connection: {:?}", end.failure);
@@ -136,18 +140,22 @@ fn settled(hub: &Hub) -> Result<()> {
         "agent_reach_in_flight",
         "agent_reach_outbound_bytes",
     ];
+    until("the hub holds nothing more of those that left", || {
+        let held = GAUGES.iter().map(|gauge| hub.metric(gauge)).collect::<Result<Vec<_>>>()?;
+        Ok(held.iter().all(|value| *value == 0.0))
+    })
+}
+
+/// Waits for something to be so.
+fn until(what: &str, so: impl Fn() -> Result<bool>) -> Result<()> {
     let began = Instant::now();
-    loop {
-        let held = GAUGES.iter().map(|gauge| Ok((*gauge, hub.metric(gauge)?))).collect::<Result<Vec<_>>>()?;
-        let held: Vec<_> = held.into_iter().filter(|(_, value)| *value != 0.0).collect();
-        if held.is_empty() {
-            return Ok(());
-        }
+    while !so()? {
         if began.elapsed() > PATIENCE {
-            bail!("all have left, and the hub still holds {held:?}");
+            bail!("{PATIENCE:?} have passed, and it is not so: {what}");
         }
         std::thread::sleep(LOOK);
     }
+    Ok(())
 }
 
 /// What the workers said.

@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::client::Endpoint;
 use crate::compare;
 use crate::hub::Hub;
+use crate::jobs::Tally;
 use crate::progress::Progress;
 use crate::report::Report;
 
@@ -112,6 +113,27 @@ impl Run {
     /// When it does not start.
     pub(crate) fn hub_with(&self, more: &str) -> Result<Hub> {
         Hub::start(&self.binary, &self.hub_log, more)
+    }
+
+    /// Lets time pass and then counts what was done in it: at least something, however slow the machine is.
+    ///
+    /// # Errors
+    /// When it cannot be counted.
+    pub(crate) fn watch(
+        &self,
+        span: Duration,
+        mut count: impl FnMut() -> Result<Tally>,
+        done: impl Fn(&Tally) -> u64,
+    ) -> Result<Tally> {
+        let began = Instant::now();
+        self.progress.wait(span);
+        loop {
+            let tally = count()?;
+            if done(&tally) + tally.failed > 0 || began.elapsed() > PATIENCE {
+                return Ok(tally);
+            }
+            self.progress.wait(LOOK);
+        }
     }
 
     /// Prints the figures, and their ratios to those of the older run.

@@ -108,8 +108,7 @@ fn measure(load: &StreamLoad, server: &Server, streams: u32, run: &mut Run) -> R
 
     callers.ask(Order::Count)?;
     let meter = Meter::start(server.pid, [callers.pid()].into_iter().chain(agents.pids()))?;
-    run.progress.wait(load.seconds);
-    let tally = callers.ask(Order::Count)?;
+    let tally = run.watch(load.seconds, || callers.ask(Order::Count), |tally| tally.chunks)?;
     let usage = meter.stop()?;
     agents.count()?;
     if tally.failed > 0 || tally.chunks == 0 {

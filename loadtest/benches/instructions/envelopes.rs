@@ -1,0 +1,199 @@
+//! Envelopes as SDKs and the hub write them, with bodies of 1 KB.
+
+use agent_reach_protocol::{
+    Accept, Attempt, Call, CallMode, CallResult, Capability, Chunk, Dispatch, Hello, Labels, Load, Priority,
+    Private, ResultStatus, Select, Update, encode,
+};
+use bytes::Bytes;
+
+/// The capability of every provider.
+pub(crate) const CAPABILITY: &str = "load.work-00000";
+/// What calls, results and chunks carry.
+pub(crate) const BODY: [u8; 1024] = [7; 1024];
+/// What a notice carries.
+pub(crate) const NOTICE: [u8; 256] = [7; 256];
+
+/// HELLO of a provider, or of a caller.
+pub(crate) fn hello(name: &str, provides: bool) -> Bytes {
+    let capability = Capability {
+        name: CAPABILITY,
+        version: None,
+        description: None,
+        input_schema: None,
+        output_schema: None,
+        timeout_ms: None,
+        qps_limit: None,
+        idempotent: false,
+        labels: Labels::default(),
+        aliases: Vec::new(),
+    };
+    let hello = Hello {
+        v: 1,
+        agent_id: name,
+        instance: name,
+        service: None,
+        version: None,
+        sdk: None,
+        features: Vec::new(),
+        capabilities: provides.then_some(capability).into_iter().collect(),
+        labels: Labels::default(),
+        max_concurrency: Some(65_536),
+        calls: None,
+        status: None,
+        load: None,
+    };
+    encode(&hello, None)
+}
+
+/// UPDATE with load: a keepalive.
+pub(crate) fn update() -> Bytes {
+    let load = Load {
+        in_flight: Some(3),
+        queued: Some(0),
+        cpu: Some(0.25),
+        memory: Some(0.5),
+        health: None,
+        levels: Default::default(),
+    };
+    encode(&Update { status: None, load: Some(load), add: Vec::new(), remove: Vec::new() }, None)
+}
+
+/// How a call differs from a plain one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Plain,
+    Stream,
+    Notice,
+}
+
+/// CALL with a `request_id` of its own, as the SDKs write it.
+pub(crate) fn call(id: u64, asked: Asked) -> Bytes {
+    let request_id = format!("0000000a-0000-4000-8000-{id:012x}");
+    let call = Call {
+        id,
+        request_id: Some(&request_id),
+        keep_ms: Some(600_000),
+        capability: CAPABILITY,
+        version: None,
+        agents: None,
+        select: (asked == Asked::Notice).then_some(Select::All),
+        policy: None,
+        labels: Labels::default(),
+        require: Labels::default(),
+        mode: (asked == Asked::Notice).then_some(CallMode::Notify),
+        stream: asked == Asked::Stream,
+        credit: (asked == Asked::Stream).then_some(10_000),
+        accept_timeout_ms: None,
+        timeout_ms: None,
+        budget_ms: None,
+        preferred_timeout_ms: None,
+        priority: None,
+        retries: None,
+        allow_fallback: false,
+        allow_cached_ms: None,
+        queue: None,
+        wait_ms: None,
+        affinity_key: None,
+        expected_output: None,
+        traceparent: None,
+        tracestate: None,
+        callback_url: None,
+        reply_to: None,
+        content_type: None,
+        private: Private::default(),
+    };
+    encode(&call, Some(if asked == Asked::Notice { &NOTICE } else { &BODY }))
+}
+
+/// CALL, hub -> provider.
+pub(crate) fn dispatch() -> Dispatch<'static> {
+    Dispatch {
+        id: 4711,
+        request_id: "0000000a-0000-4000-8000-000000001267",
+        call_id: "1f2e3d4c-000000001267",
+        capability: CAPABILITY,
+        caller: "caller-000001",
+        attempt: 1,
+        deadline_ms: 60_000,
+        preferred_timeout_ms: None,
+        stream: false,
+        credit: None,
+        mode: CallMode::Call,
+        priority: Priority::Normal,
+        labels: Labels::default(),
+        traceparent: None,
+        tracestate: None,
+        content_type: None,
+        task_id: None,
+        private: Private::default(),
+    }
+}
+
+/// RESULT of a provider.
+pub(crate) fn result(id: u64) -> Bytes {
+    encode(&CallResult { execution_ms: Some(0), ..plain_result(id) }, Some(&BODY))
+}
+
+/// RESULT of a provider that was told something: it stands for ACCEPT.
+pub(crate) fn heard(id: u64) -> Bytes {
+    encode(&plain_result(id), None)
+}
+
+/// RESULT, hub -> caller.
+pub(crate) fn told_result() -> CallResult<'static> {
+    let attempt =
+        Attempt { target: "agent-000003", outcome: "completed", ms: 1, reason: "least_loaded, 0 of 1024" };
+    CallResult {
+        request_id: Some("0000000a-0000-4000-8000-000000001267"),
+        call_id: Some("1f2e3d4c-000000001267"),
+        target: Some("agent-000003"),
+        execution_ms: Some(0),
+        attempts: vec![attempt],
+        route: Some("least_loaded of 30: 0 of 1024 taken"),
+        ..plain_result(4711)
+    }
+}
+
+/// ACCEPT of a provider.
+pub(crate) fn accept(id: u64) -> Bytes {
+    let accept = Accept {
+        id,
+        queue_depth: None,
+        would_timeout: false,
+        wait_ms: None,
+        request_id: None,
+        call_id: None,
+        target: None,
+        attempt: None,
+        task_id: None,
+        private: Private::default(),
+    };
+    encode(&accept, None)
+}
+
+/// CHUNK of a provider.
+pub(crate) fn chunk(id: u64, seq: u64) -> Bytes {
+    let chunk = Chunk { id, seq, target: None, content_type: None, private: Private::default() };
+    encode(&chunk, Some(&BODY))
+}
+
+fn plain_result(id: u64) -> CallResult<'static> {
+    CallResult {
+        id: Some(id),
+        status: ResultStatus::Completed,
+        request_id: None,
+        call_id: None,
+        target: None,
+        task_id: None,
+        execution_ms: None,
+        attempts: Vec::new(),
+        route: None,
+        cached: false,
+        duplicate: false,
+        error: None,
+        more: false,
+        summary: None,
+        content_type: None,
+        private: Private::default(),
+    }
+}
