@@ -243,8 +243,11 @@ impl Hub {
                     *before = agent;
                 }
                 self.registry.set_offers(key, offers);
-                // Calls it asked for wait for it to ask again, no longer than had it stayed away.
-                let until = window.unwrap_or_else(|| turn.now.plus_ms(self.settings.resume_ms));
+                // Calls it asked for wait for it to ask again, no longer than had it stayed away. What the
+                // connection that gave way just now had open has the whole window.
+                let until = window
+                    .filter(|_| !replaced)
+                    .unwrap_or_else(|| turn.now.plus_ms(self.settings.resume_ms));
                 if self.registry.agents.get(key).is_some_and(|agent| !agent.detached.is_empty()) {
                     self.set_agent_timer(key, Some(until));
                 }

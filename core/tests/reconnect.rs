@@ -36,6 +36,26 @@ fn the_resume_window_counts_from_the_last_loss_and_not_from_an_earlier_one() {
 }
 
 #[test]
+fn a_call_of_a_connection_that_gave_way_has_the_whole_resume_window() {
+    let mut w = World::pair("echo");
+    w.say("c", &call(1, "echo"));
+    w.say("p", &accept(1));
+    w.lose("c");
+    w.advance(1000);
+    w.join("c#2", caller("c"));
+    w.say("c#2", &call(1, "echo"));
+    w.say("p", &accept(2));
+    w.advance(1000);
+    w.join_and_hear("c#3", caller("c"), &["WELCOME replaced"]);
+    w.all_heard();
+    // 11 s after the loss of the first connection, 9 s after the second gave way.
+    w.advance_alive(9000);
+    assert_eq!(w.hub.gauges().calls, 2);
+    w.advance_alive(1000);
+    assert_eq!(w.hub.gauges().calls, 0);
+}
+
+#[test]
 fn a_window_that_was_left_open_does_not_end_the_calls_of_another_agent() {
     let mut w = World::pair("echo");
     w.say("c", &call(1, "echo"));
