@@ -5,7 +5,7 @@
 //! frame two more wake-ups, and wake-ups are what a hop costs (ADR 0001).
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -20,10 +20,12 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// Most messages that are handed in at once: they are decoded under the lock.
+const TURN_MESSAGES: usize = 32;
 /// Most messages that a connection takes to write at once.
 const BATCH_FRAMES: usize = 64;
 /// About the most bytes that a connection takes to write at once.
-pub const BATCH_BYTES: usize = 256 * 1024;
+const BATCH_BYTES: usize = 256 * 1024;
 
 /// Hears what happened, off the lock.
 pub trait Observer: Send + Sync + 'static {
@@ -144,24 +146,25 @@ impl Driver {
         self.settle(self.lock(), self.now(), [Input::Unidentified { connection, reason }], None);
     }
 
-    /// One turn of a connection: hands in what it read, takes what it is to write. With nothing to write its
-    /// task is woken when that changes. `true`: the session is over, and what is queued is its last.
+    /// One turn of a connection: hands in a bounded part of what it read, takes what it is to write. When
+    /// nothing is left to write its task is woken as soon as that changes.
     pub fn turn(
         &self,
         connection: ConnectionId,
-        inbox: &mut Vec<Inbound>,
+        inbox: &mut VecDeque<Inbound>,
         waker: &Waker,
         batch: &mut Vec<Outgoing>,
         may_write: bool,
-    ) -> bool {
+    ) -> Turn {
         let inner = self.lock();
         let now = self.now();
-        let inputs = inbox.drain(..).map(|inbound| inbound.into_input(connection));
+        let inputs =
+            inbox.drain(..inbox.len().min(TURN_MESSAGES)).map(|inbound| inbound.into_input(connection));
         let taken = self.settle(inner, now, inputs, Some(Writer { connection, waker, batch, may_write }));
         if let Some(Batch { since }) = taken.batch {
             self.observer.hop(Duration::from_micros(self.now().micros_since(since)));
         }
-        taken.over
+        taken.turn
     }
 
     /// The connection's socket is gone.
@@ -314,7 +317,16 @@ struct Writer<'a> {
 #[derive(Debug, Default)]
 struct Taken {
     batch: Option<Batch>,
-    over: bool,
+    turn: Turn,
+}
+
+/// How it stands with a connection after its turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    /// The session is over, and what is queued is its last.
+    pub over: bool,
+    /// The batch was as large as batches get: there may be more.
+    pub more: bool,
 }
 
 impl Inner {
@@ -331,7 +343,7 @@ impl Inner {
                 none => *none = Some(waker.clone()),
             }
         }
-        Taken { batch: taken, over: self.hub.is_over(connection) }
+        Taken { batch: taken, turn: Turn { over: self.hub.is_over(connection), more: is_full(batch) } }
     }
 
     fn next_due(&self) -> Option<Now> {
@@ -341,4 +353,13 @@ impl Inner {
             (one, other) => one.or(other),
         }
     }
+}
+
+/// Whether a batch may have ended for its size. What a queue adds to each message's bytes is far below the half.
+fn is_full(batch: &[Outgoing]) -> bool {
+    let bytes = |outgoing: &Outgoing| match outgoing {
+        Outgoing::Message(message) => message.len(),
+        Outgoing::Ping | Outgoing::Close { .. } => 0,
+    };
+    batch.len() >= BATCH_FRAMES || batch.iter().map(bytes).sum::<usize>() >= BATCH_BYTES / 2
 }

@@ -10,3 +10,4 @@ pub mod policy_file;
 pub mod server;
 pub mod telemetry;
 pub mod transport;
+pub mod websocket;

@@ -4,9 +4,9 @@ use agent_reach_core::without_body;
 use agent_reach_protocol::limits::{SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK};
 use agent_reach_protocol::{FieldError, json};
 use bytes::Bytes;
-use tokio_tungstenite::tungstenite::Message;
 
 use crate::driver::Inbound;
+use crate::websocket::Carries;
 
 /// How a peer writes envelopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,32 +37,36 @@ impl Encoding {
         }
     }
 
-    /// What a WebSocket message is to the core; nothing for a close, which the library answers.
-    pub(super) fn inbound(self, message: Message) -> Option<Inbound> {
-        match (self, message) {
-            (_, Message::Ping(_) | Message::Pong(_)) => Some(Inbound::Alive),
-            (Self::MessagePack, Message::Binary(bytes)) => Some(Inbound::Message(bytes, None)),
-            (Self::Json, Message::Text(text)) => Some(from_json(&text)),
-            (Self::MessagePack, Message::Text(_)) => {
-                Some(Inbound::Untrusted(format!("a text message on the subprotocol {SUBPROTOCOL_MSGPACK}")))
+    /// What a text message is to the core.
+    pub(super) fn text(self, text: &str) -> Inbound {
+        match self {
+            Self::Json => from_json(text),
+            Self::MessagePack => {
+                Inbound::Untrusted(format!("a text message on the subprotocol {SUBPROTOCOL_MSGPACK}"))
             }
-            (Self::Json, Message::Binary(_)) => {
-                Some(Inbound::Untrusted(format!("a binary message on the subprotocol {SUBPROTOCOL_JSON}")))
+        }
+    }
+
+    /// What a binary message is to the core.
+    pub(super) fn binary(self, bytes: Bytes) -> Inbound {
+        match self {
+            Self::MessagePack => Inbound::Message(bytes, None),
+            Self::Json => {
+                Inbound::Untrusted(format!("a binary message on the subprotocol {SUBPROTOCOL_JSON}"))
             }
-            (_, Message::Close(_) | Message::Frame(_)) => None,
         }
     }
 
     /// One of our envelopes as the peer reads it.
-    pub(super) fn outbound(self, message: Bytes, max_message: usize) -> Result<Message, Inbound> {
+    pub(super) fn outbound(self, message: Bytes, max_message: usize) -> Result<(Carries, Bytes), Inbound> {
         if self == Self::MessagePack {
-            return Ok(Message::Binary(message));
+            return Ok((Carries::Binary, message));
         }
         match to_json(&message, max_message) {
-            Ok(text) => Ok(Message::text(text)),
+            Ok(text) => Ok((Carries::Text, text.into())),
             // The call has ended with this RESULT: its caller gets the end without the body.
             Err(reason) => match without_body(&message, &reason).map(|end| to_json(&end, max_message)) {
-                Some(Ok(text)) => Ok(Message::text(text)),
+                Some(Ok(text)) => Ok((Carries::Text, text.into())),
                 _ => Err(Inbound::Undeliverable(message, reason)),
             },
         }

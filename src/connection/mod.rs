@@ -1,10 +1,11 @@
 //! One task for each WebSocket: reads what is there, gives it to the core, writes what the core has for it.
 //!
 //! Written as one `poll` and not as a `select!` over halves: an idle connection is this struct and nothing
-//! else, and under load everything readable is read before one flush.
+//! else, and under load everything readable is read before one flush. All memory that a poll needs is the
+//! thread's and not the connection's.
 
-mod counted;
 mod edge;
+mod scratch;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,47 +14,23 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use agent_reach_core::{ConnectionId, Outgoing};
-use futures_util::{Sink, Stream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Error, Message};
 
-pub use counted::Counted;
 pub use edge::Encoding;
 
-use crate::driver::{BATCH_BYTES, Driver, Inbound};
+use crate::driver::{Driver, Inbound, Turn};
+use crate::transport::wire::Wire;
+use crate::websocket::{Carries, Fault, Header, Message, Reader};
+use scratch::{Heard, Scratch};
 
-/// Most messages that are read before the core is entered.
-const READ_FRAMES: usize = 32;
-/// About the most bytes that are read before the core is entered: they are decoded under its lock.
-const READ_BYTES: usize = 256 * 1024;
 /// How long a peer has to answer our close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// How long a slow peer has to take what is in the way of its GOODBYE. The session is over by then, and all
-/// that is held is one write buffer.
+/// that is held is what its socket did not take of one batch.
 const LAST_TAKE_WAIT: Duration = Duration::from_secs(15);
 /// Most bytes that are read and thrown away while a close is under way.
 const DISCARD_BYTES: usize = 8 << 20;
-
-/// Limits of one WebSocket, every one of them explicit: the library's defaults are 128 KiB of read buffer
-/// for each connection and no bound on what waits to be written.
-#[must_use]
-pub fn websocket_config(max_message: usize) -> WebSocketConfig {
-    const WRITE_BUFFER: usize = 16 * 1024;
-    WebSocketConfig::default()
-        .read_buffer_size(1024)
-        .write_buffer_size(WRITE_BUFFER)
-        // A batch is taken only when the one before has left, so this bound is never met by honest means.
-        // As JSON a batch may be six times as long.
-        .max_write_buffer_size(WRITE_BUFFER + BATCH_BYTES + 8 * max_message.max(BATCH_BYTES))
-        .max_message_size(Some(max_message))
-        .max_frame_size(Some(max_message))
-        .accept_unmasked_frames(false)
-}
 
 /// What one connection does with the end of its life before it.
 enum Stage {
@@ -66,184 +43,231 @@ enum Stage {
     Closing(Pin<Box<Sleep>>, usize),
 }
 
+/// What of a connection has ended before all of it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readable {
+    /// Messages can be read.
+    Yes,
+    /// Bytes can be read and are no messages any more.
+    Broken,
+    /// The peer has closed, or its socket is gone.
+    Ended,
+}
+
 /// One WebSocket of a hub.
-pub struct Connection<S> {
-    socket: WebSocketStream<Counted<S>>,
+pub struct Connection<W> {
+    wire: W,
+    reader: Reader,
     driver: Arc<Driver>,
     id: ConnectionId,
     encoding: Encoding,
     max_message: usize,
     stage: Stage,
-    /// What was given to the socket has not all left.
+    readable: Readable,
+    /// What was given to the wire has not all left.
     unflushed: bool,
-    /// The WebSocket below is broken: nothing more can be read from it as messages.
-    broken: bool,
+    /// The pong that waits until it has: the answer to the latest ping, which stands for those before (RFC 6455,
+    /// 5.5.3). So a peer that pings and does not read costs one pong.
+    owed: Option<Box<[u8]>>,
 }
 
-impl<S> Drop for Connection<S> {
+impl<W> Drop for Connection<W> {
     fn drop(&mut self) {
         self.driver.close(self.id);
     }
 }
 
-/// Memory of one poll; all connections of a thread use it in turn.
-#[derive(Default)]
-struct Scratch {
-    inbox: Vec<Inbound>,
-    batch: Vec<Outgoing>,
-}
-
-thread_local! {
-    static SCRATCH: std::cell::RefCell<Scratch> = std::cell::RefCell::default();
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+impl<W: Wire> Connection<W> {
     /// A connection that the core knows as `id`.
-    pub fn new(
-        socket: WebSocketStream<Counted<S>>,
+    pub const fn new(
+        wire: W,
         driver: Arc<Driver>,
         id: ConnectionId,
         encoding: Encoding,
         max_message: usize,
     ) -> Self {
         Self {
-            socket,
+            wire,
+            reader: Reader::new(max_message),
             driver,
             id,
             encoding,
             max_message,
             stage: Stage::Open,
+            readable: Readable::Yes,
             unflushed: false,
-            broken: false,
+            owed: None,
         }
     }
 
-    /// Reads up to a batch. `Err`: the socket is gone.
-    fn read(&mut self, cx: &mut Context<'_>, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
-        let before = self.socket.get_ref().bytes_read();
-        let heard = inbox.len();
-        let ended = self.read_messages(cx, inbox);
-        if inbox.len() == heard && self.socket.get_ref().bytes_read() != before {
-            inbox.push(Inbound::Alive);
+    /// Reads once. `false`: nothing was there.
+    fn read(&mut self, cx: &mut Context<'_>, heard: &mut Heard) -> Result<bool, ()> {
+        let Self { wire, reader, encoding, .. } = self;
+        let mut fault = None;
+        let mut closed = None;
+        let read = wire.poll_read(cx, &mut |bytes| {
+            let mut message = |message: Message| match message {
+                Message::Close(frame) => closed = Some(frame),
+                Message::Ping(payload) => heard.ping(&payload),
+                Message::Pong => heard.alive(),
+                Message::Text(text) => heard.inbox.push_back(encoding.text(&text)),
+                Message::Binary(bytes) => heard.inbox.push_back(encoding.binary(bytes)),
+            };
+            // Nothing counts behind a close, or behind what is broken.
+            if fault.is_none() {
+                fault = reader.read(bytes, &mut message).err();
+            }
+        });
+        match read {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(0) | Err(_)) => self.readable = Readable::Ended,
+            // Bytes of a message whose rest is still on its way: the peer is alive.
+            Poll::Ready(Ok(_)) if heard.inbox.is_empty() => heard.alive(),
+            Poll::Ready(Ok(_)) => {}
         }
-        ended
+        self.answer_pings(cx, heard)?;
+        if let Some(frame) = closed {
+            self.readable = Readable::Ended;
+            heard.inbox.push_back(Inbound::Broken);
+            let code = frame.map(|frame| frame.code);
+            self.start_close(cx, code, "")?;
+        } else if let Some(fault) = fault {
+            self.on_broken(cx, fault, heard)?;
+        }
+        Ok(true)
     }
 
-    fn read_messages(&mut self, cx: &mut Context<'_>, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
-        let mut bytes = 0;
-        while inbox.len() < READ_FRAMES && bytes < READ_BYTES && !self.broken {
-            match Pin::new(&mut self.socket).poll_next(cx) {
-                Poll::Pending => break,
-                Poll::Ready(Some(Ok(message))) => {
-                    // The library queues the pong, and only a flush sends it.
-                    bytes += message.len();
-                    self.unflushed |= matches!(message, Message::Ping(_) | Message::Close(_));
-                    inbox.extend(self.encoding.inbound(message));
-                }
-                Poll::Ready(Some(Err(error))) => self.on_broken(&error, inbox)?,
-                Poll::Ready(None) => return Err(()),
+    /// The core hears of a broken WebSocket at once, so that nothing is given to this agent while the close is
+    /// under way. There is no envelope that a GOODBYE could answer.
+    fn on_broken(&mut self, cx: &mut Context<'_>, fault: Fault, heard: &mut Heard) -> Result<(), ()> {
+        self.readable = Readable::Broken;
+        match fault {
+            Fault::TooLarge => {
+                heard.inbox.push_back(Inbound::TooLarge);
+                Ok(())
+            }
+            Fault::Utf8 => {
+                heard.inbox.push_back(Inbound::Broken);
+                self.start_close(cx, Some(CloseCode::Invalid.into()), "text that is not UTF-8")
+            }
+            Fault::Protocol(reason) => {
+                heard.inbox.push_back(Inbound::Broken);
+                self.start_close(cx, Some(CloseCode::Protocol.into()), reason)
             }
         }
-        Ok(())
     }
 
-    fn on_broken(&mut self, error: &Error, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
-        self.broken = true;
-        if let Error::Capacity(CapacityError::MessageTooLong { .. }) = error {
-            inbox.push(Inbound::TooLarge);
+    fn answer_pings(&mut self, cx: &mut Context<'_>, heard: &mut Heard) -> Result<(), ()> {
+        if heard.pongs.is_empty() {
             return Ok(());
         }
-        // Broken WebSocket frames: there is no envelope that a GOODBYE could answer. The core hears of it now, so
-        // that nothing is given to this agent while the close is under way.
-        if let Error::Utf8(_) = error {
-            inbox.push(Inbound::Broken);
-            return self.start_close(CloseCode::Invalid, "text that is not UTF-8");
-        }
-        let Error::Protocol(cause) = error else { return Err(()) };
-        // A socket that ended without a close is counted among them by the library.
-        if matches!(cause, ProtocolError::ResetWithoutClosingHandshake) {
-            return Err(());
-        }
-        inbox.push(Inbound::Broken);
-        self.start_close(CloseCode::Protocol, "broken WebSocket frames")
+        let sent = if self.unflushed {
+            self.owed = heard.pongs.get(heard.latest..).map(Box::from);
+            Ok(())
+        } else {
+            self.unflushed = true;
+            self.wire.send(cx, &heard.pongs).map_err(drop)
+        };
+        heard.pongs.clear();
+        sent
     }
 
-    fn start_close(&mut self, code: CloseCode, reason: &'static str) -> Result<(), ()> {
+    /// Sends a close, once.
+    fn start_close(&mut self, cx: &mut Context<'_>, code: Option<u16>, reason: &str) -> Result<(), ()> {
         if matches!(self.stage, Stage::Closing(..)) {
             return Ok(());
         }
         self.stage = Stage::Closing(Box::pin(tokio::time::sleep(CLOSE_WAIT)), 0);
         self.unflushed = true;
-        let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
-        Pin::new(&mut self.socket).start_send(close).map_err(drop)
+        let mut payload = Vec::new();
+        if let Some(code) = code {
+            payload.extend_from_slice(&code.to_be_bytes());
+            payload.extend_from_slice(reason.as_bytes());
+        }
+        let frame = [Header::new(Carries::Close, payload.len()).as_ref(), &payload].concat();
+        self.wire.send(cx, &frame).map_err(drop)
     }
 
     /// Gives a batch to the socket. What cannot be turned into the peer's encoding comes back as input.
-    fn write(&mut self, batch: &mut Vec<Outgoing>, inbox: &mut Vec<Inbound>) -> Result<(), ()> {
+    fn write(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<(), ()> {
+        let Scratch { heard, batch, plain } = scratch;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.unflushed = true;
         for outgoing in batch.drain(..) {
-            let message = match outgoing {
+            let (carries, payload) = match outgoing {
                 Outgoing::Message(message) => match self.encoding.outbound(message, self.max_message) {
-                    Ok(message) => message,
+                    Ok(frame) => frame,
                     Err(undeliverable) => {
-                        inbox.push(undeliverable);
+                        heard.inbox.push_back(undeliverable);
                         continue;
                     }
                 },
-                Outgoing::Ping => Message::Ping(bytes::Bytes::new()),
-                // Nothing follows it.
-                Outgoing::Close { code, reason } => return self.start_close(CloseCode::from(code), reason),
+                Outgoing::Ping => (Carries::Ping, bytes::Bytes::new()),
+                Outgoing::Close { code, reason } => {
+                    plain.send(&mut self.wire, cx)?;
+                    // Nothing follows it.
+                    return self.start_close(cx, Some(code), reason);
+                }
             };
-            Pin::new(&mut self.socket).start_send(message).map_err(drop)?;
-            self.unflushed = true;
+            plain.frame(&mut self.wire, cx, carries, &payload)?;
         }
-        Ok(())
+        plain.send(&mut self.wire, cx)
     }
 
     /// Sends what was given to the socket. `false`: not all of it has left.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<bool, ()> {
-        if !self.unflushed {
-            return Ok(true);
-        }
-        match Pin::new(&mut self.socket).poll_flush(cx) {
-            Poll::Ready(Ok(())) => {
-                self.unflushed = false;
-                Ok(true)
+        while self.unflushed {
+            match self.wire.poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.unflushed = false,
+                Poll::Ready(Err(_)) => return Err(()),
+                Poll::Pending => return Ok(false),
             }
-            Poll::Ready(Err(_)) => Err(()),
-            Poll::Pending => Ok(false),
+            if let Some(pong) = self.owed.take() {
+                self.unflushed = true;
+                self.wire.send(cx, &pong).map_err(drop)?;
+            }
         }
+        Ok(true)
     }
 
     /// Works until there is nothing to read and nothing to write.
     fn poll_open(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), ()>> {
-        let Scratch { inbox, batch } = scratch;
+        // Woken: something may wait to be written.
+        let mut due = true;
         loop {
-            let read = self.read(cx, inbox);
-            let heard = inbox.len();
+            let mut drained = true;
+            if scratch.heard.inbox.is_empty() && self.readable == Readable::Yes {
+                drained = !self.read(cx, &mut scratch.heard)?;
+            }
+            if drained && !due && scratch.heard.inbox.is_empty() {
+                return match self.readable {
+                    Readable::Ended => Poll::Ready(Err(())),
+                    Readable::Yes | Readable::Broken => Poll::Pending,
+                };
+            }
             // What came before the socket ended, or before a broken frame, is heard all the same.
             let closing = matches!(self.stage, Stage::Closing(..));
             let sent = if closing { Ok(false) } else { self.flush(cx) };
-            let over = self.driver.turn(self.id, inbox, cx.waker(), batch, sent == Ok(true));
-            if closing {
+            let Scratch { heard, batch, .. } = scratch;
+            let Turn { over, more } =
+                self.driver.turn(self.id, &mut heard.inbox, cx.waker(), batch, sent == Ok(true));
+            if closing && heard.inbox.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            if over && !sent? {
+            if over && !closing && !sent? {
                 return self.poll_doomed(cx);
             }
-            sent?;
-            let wrote = batch.len();
-            self.write(batch, inbox)?;
-            self.flush(cx)?;
-            if read.is_err() {
-                return Poll::Ready(Err(()));
+            if !closing {
+                sent?;
+                self.write(cx, scratch)?;
+                self.flush(cx)?;
+                if matches!(self.stage, Stage::Closing(..)) {
+                    return Poll::Ready(Ok(()));
+                }
             }
-            if matches!(self.stage, Stage::Closing(..)) {
-                return Poll::Ready(Ok(()));
-            }
-            // What could not be delivered is input of the next round.
-            if heard == 0 && wrote == 0 && inbox.is_empty() {
-                return Poll::Pending;
-            }
+            due = more;
         }
     }
 
@@ -261,47 +285,60 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// The peer's bytes are read and thrown away, so that the kernel does not answer them with a reset that
     /// would take our GOODBYE with it.
     fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.flush(cx).is_err() {
-            return Poll::Ready(());
-        }
-        let Stage::Closing(timer, discarded) = &mut self.stage else { return Poll::Ready(()) };
+        let Stage::Closing(timer, _) = &mut self.stage else { return Poll::Ready(()) };
         if timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        while !self.broken {
-            match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
-                Some(Ok(_)) => {}
-                Some(Err(Error::Capacity(_) | Error::Protocol(_) | Error::Utf8(_))) => self.broken = true,
-                Some(Err(_)) | None => return Poll::Ready(()),
+        match self.flush(cx) {
+            Err(()) => return Poll::Ready(()),
+            Ok(true) if self.readable == Readable::Ended => {
+                self.wire.end(cx);
+                return Poll::Ready(());
             }
+            Ok(_) => {}
         }
-        let mut space = [0_u8; 4096];
         loop {
-            let mut buffer = ReadBuf::new(&mut space);
-            match ready!(Pin::new(self.socket.get_mut()).poll_read(cx, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => *discarded += buffer.filled().len(),
-                _ => return Poll::Ready(()),
+            let Ok(read @ 1..) = ready!(self.discard(cx)) else { return Poll::Ready(()) };
+            if self.readable == Readable::Ended {
+                self.wire.end(cx);
+                return Poll::Ready(());
             }
+            let Stage::Closing(_, discarded) = &mut self.stage else { return Poll::Ready(()) };
+            *discarded += read;
             if *discarded > DISCARD_BYTES {
                 return Poll::Ready(());
             }
         }
     }
+
+    /// Reads once, for nothing but the peer's close.
+    fn discard(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        if self.readable == Readable::Broken {
+            return self.wire.poll_discard(cx);
+        }
+        let Self { wire, reader, readable, .. } = self;
+        wire.poll_read(cx, &mut |bytes| {
+            if *readable != Readable::Yes {
+                return;
+            }
+            let mut closed = false;
+            let outcome = reader.read(bytes, &mut |message| closed |= matches!(message, Message::Close(_)));
+            match outcome {
+                _ if closed => *readable = Readable::Ended,
+                Err(_) => *readable = Readable::Broken,
+                Ok(()) => {}
+            }
+        })
+    }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Connection<S> {
+impl<W: Wire + Unpin> Future for Connection<W> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         if !matches!(this.stage, Stage::Closing(..)) {
-            let done = SCRATCH.with_borrow_mut(|scratch| {
-                let done = this.poll_open(cx, scratch);
-                scratch.inbox.clear();
-                scratch.batch.clear();
-                done
-            });
-            match ready!(done) {
+            match ready!(scratch::lend(|scratch| this.poll_open(cx, scratch))) {
                 Ok(()) => {}
                 Err(()) => return Poll::Ready(()),
             }

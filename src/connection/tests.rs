@@ -14,8 +14,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::{Connection, Counted, Encoding, LAST_TAKE_WAIT, websocket_config};
+use super::{Connection, Encoding, LAST_TAKE_WAIT};
 use crate::driver::{Driver, Observer};
+use crate::transport::wire::Plain;
 
 struct Nobody;
 
@@ -43,11 +44,10 @@ async fn connect_for(
     valid_for: Option<Duration>,
 ) -> (WebSocketStream<DuplexStream>, JoinHandle<()>) {
     let (client, server) = duplex(4096);
-    let config = Some(websocket_config(MAX_MESSAGE));
-    let server = WebSocketStream::from_raw_socket(Counted::new(server), Role::Server, config).await;
     let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
     let id = driver.connect(Peer { identity: name.into(), name: name.into() }, valid_for);
-    let connection = Connection::new(server, Arc::clone(driver), id, Encoding::MessagePack, MAX_MESSAGE);
+    let connection =
+        Connection::new(Plain::new(server), Arc::clone(driver), id, Encoding::MessagePack, MAX_MESSAGE);
     (client, tokio::spawn(connection))
 }
 
@@ -123,14 +123,9 @@ async fn a_peer_whose_bytes_come_slowly_is_alive_while_its_message_is_not_whole(
     let driver = driver();
     let time = tokio::spawn(Arc::clone(&driver).keep_time());
     let (client, server) = duplex(4096);
-    let server = WebSocketStream::from_raw_socket(
-        Counted::new(server),
-        Role::Server,
-        Some(websocket_config(MAX_MESSAGE)),
-    );
     let id = driver.connect(Peer { identity: "slow".into(), name: "slow".into() }, None);
     let connection =
-        Connection::new(server.await, Arc::clone(&driver), id, Encoding::MessagePack, MAX_MESSAGE);
+        Connection::new(Plain::new(server), Arc::clone(&driver), id, Encoding::MessagePack, MAX_MESSAGE);
     let task = tokio::spawn(connection);
     let mut client = client;
     let Message::Binary(hello) = hello("slow") else { unreachable!() };

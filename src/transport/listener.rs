@@ -3,7 +3,7 @@
 //! What a peer can hold before it is known is bounded three times: connections in all, handshakes under way,
 //! and the time of each. A peer that connects and says nothing holds no place among the handshakes.
 
-use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, TimedOut};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,21 +12,17 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_rustls::LazyConfigAcceptor;
-use tokio_rustls::server::TlsStream;
-use tokio_tungstenite::WebSocketStream;
 use tracing::{debug, warn};
 
-use crate::connection::{Connection, Counted, Encoding, websocket_config};
+use crate::connection::{Connection, Encoding};
 use crate::driver::Driver;
 use crate::transport::identity::{IdentityError, Principal, principal};
+use crate::transport::tls_stream::TlsStream;
 use crate::transport::upgrade::upgrade;
 
 /// How long accepting pauses when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long one peer may hold a place among the handshakes.
-const PLACE_HELD: Duration = Duration::from_secs(2);
 /// How many sockets may be on their way to a WebSocket, for each place among the handshakes.
 const LOBBY_FACTOR: usize = 64;
 
@@ -159,32 +155,33 @@ async fn open(shared: &Shared, socket: TcpStream) -> Option<Connection<TlsStream
 async fn shake_hands(
     shared: &Shared,
     socket: TcpStream,
-) -> Result<(WebSocketStream<Counted<TlsStream<TcpStream>>>, Encoding), Accepted> {
+) -> Result<(TlsStream<TcpStream>, Encoding), Accepted> {
     socket.set_nodelay(true).map_err(|_| Accepted::NoWebSocket)?;
-    let failed = |error| {
-        debug!(%error, "TLS handshake failed");
-        shared.gatekeeper.tls_failed(&error)
+    let tls = Arc::clone(&shared.tls);
+    let mut stream = match TlsStream::accept(socket, tls, &shared.handshakes).await {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == TimedOut => return Err(Accepted::TooSlow),
+        Err(error) => {
+            debug!(%error, "TLS handshake failed");
+            return Err(shared.gatekeeper.tls_failed(&error));
+        }
     };
-    // A peer that has not said what it wants holds no place among the handshakes, which cost the processor.
-    let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket).await.map_err(failed)?;
-    let stream = {
-        let _place = shared.handshakes.acquire().await.map_err(|_| Accepted::Full)?;
-        let rest = hello.into_stream(Arc::clone(&shared.tls));
-        tokio::time::timeout(PLACE_HELD, rest).await.map_err(|_| Accepted::TooSlow)?.map_err(failed)?
-    };
-    upgrade(Counted::new(stream), websocket_config(shared.limits.max_message)).await.map_err(|error| {
-        debug!(%error, "upgrade refused");
-        Accepted::NoWebSocket
-    })
+    match upgrade(&mut stream).await {
+        Ok(encoding) => Ok((stream, encoding)),
+        Err(error) => {
+            debug!(%error, "upgrade refused");
+            Err(Accepted::NoWebSocket)
+        }
+    }
 }
 
 /// Makes the hub know a WebSocket, by what its certificate says.
 fn register(
     shared: &Shared,
-    stream: WebSocketStream<Counted<TlsStream<TcpStream>>>,
+    stream: TlsStream<TcpStream>,
     encoding: Encoding,
 ) -> Connection<TlsStream<TcpStream>> {
-    let leaf = stream.get_ref().inner().get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let leaf = stream.peer_certificates().and_then(<[_]>::first);
     let proven = match leaf {
         Some(leaf) => principal(leaf),
         None => principal(&[]),

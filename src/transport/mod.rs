@@ -5,4 +5,6 @@ pub mod identity;
 pub mod listener;
 pub mod pem;
 pub mod tls;
+pub mod tls_stream;
 pub mod upgrade;
+pub mod wire;

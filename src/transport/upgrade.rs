@@ -3,15 +3,14 @@
 //! The request's head is read here and not by the WebSocket library, which closes without a word on a request
 //! that is no upgrade. The library still judges the upgrade and makes the answer to it.
 
+use std::future::poll_fn;
 use std::io;
 
 use agent_reach_protocol::limits::{CONNECT_PATH, SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::{create_response, write_response};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Request, Response, StatusCode, Version, header};
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
+use super::wire::{Wire, read_more, send_all};
 use crate::connection::Encoding;
 
 /// Longest head of a request, in bytes.
@@ -34,52 +33,46 @@ pub enum UpgradeError {
 #[derive(Debug)]
 struct Refusal(StatusCode, String);
 
-/// Upgrades a stream.
+/// Upgrades a stream. What came behind the request is put back into it.
 ///
 /// # Errors
 /// When the request is no upgrade, asks for another path or for no subprotocol of ours (it is answered with
 /// a status from 400 on then), or the stream ends.
-pub async fn upgrade<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: S,
-    config: WebSocketConfig,
-) -> Result<(WebSocketStream<S>, Encoding), UpgradeError> {
-    let chosen = match read_head(&mut stream).await? {
-        Ok((request, rest)) => choose(&request).map(|(response, encoding)| (response, encoding, rest)),
-        Err(refusal) => Err(refusal),
-    };
-    match chosen {
-        Ok((response, encoding, rest)) => {
-            stream.write_all(&written(&response)?).await?;
-            stream.flush().await?;
-            let socket = WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
-            Ok((socket, encoding))
+pub async fn upgrade(wire: &mut impl Wire) -> Result<Encoding, UpgradeError> {
+    match read_head(wire).await?.and_then(|request| choose(&request)) {
+        Ok((response, encoding)) => {
+            send_all(wire, &written(&response)?).await?;
+            Ok(encoding)
         }
         Err(Refusal(status, text)) => {
             let mut answer = written(&refused(status, &text))?;
             answer.extend_from_slice(text.as_bytes());
-            stream.write_all(&answer).await?;
-            stream.shutdown().await?;
+            send_all(wire, &answer).await?;
+            poll_fn(|cx| {
+                wire.end(cx);
+                wire.poll_flush(cx)
+            })
+            .await?;
             Err(UpgradeError::Refused(status, text))
         }
     }
 }
 
 /// Reads up to the empty line. What came after it belongs to the WebSocket.
-async fn read_head<S: AsyncRead + Unpin>(
-    stream: &mut S,
-) -> io::Result<Result<(Request<()>, Vec<u8>), Refusal>> {
-    let mut head = Vec::with_capacity(1024);
+async fn read_head(wire: &mut impl Wire) -> io::Result<Result<Request<()>, Refusal>> {
+    let mut head = Vec::new();
     loop {
-        if stream.read_buf(&mut head).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        read_more(wire, &mut head).await?;
         match parse(&head) {
             Ok(None) if head.len() < HEAD_BYTES_MAX => {}
             Ok(None) => {
                 let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
                 return Ok(Err(Refusal(status, format!("a request has up to {HEAD_BYTES_MAX} bytes\n"))));
             }
-            Ok(Some((request, length))) => return Ok(Ok((request, head.split_off(length)))),
+            Ok(Some((request, length))) => {
+                wire.put_back(head.get(length..).unwrap_or_default());
+                return Ok(Ok(request));
+            }
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
@@ -150,7 +143,9 @@ fn written(response: &Response<()>) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::duplex;
+    use crate::transport::wire::Plain;
+    use crate::websocket::{Message, Reader};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     const GOOD: &str = "GET /v1/connect HTTP/1.1\r\nHost: hub\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
@@ -158,7 +153,9 @@ mod tests {
     async fn answer(request: &str) -> (bool, String) {
         let (mut client, server) = duplex(64 * 1024);
         client.write_all(request.as_bytes()).await.unwrap();
-        let upgraded = upgrade(server, WebSocketConfig::default()).await.is_ok();
+        let mut server = Plain::new(server);
+        let upgraded = upgrade(&mut server).await.is_ok();
+        drop(server);
         let mut answer = vec![0; 64 * 1024];
         let read = client.read(&mut answer).await.unwrap();
         answer.truncate(read);
@@ -201,17 +198,23 @@ mod tests {
     async fn a_request_in_pieces_is_put_together_and_what_follows_is_kept() {
         let request = format!("{GOOD}Sec-WebSocket-Protocol: agent-reach.v1.msgpack\r\n\r\n");
         let (mut client, server) = duplex(64 * 1024);
-        let upgraded = tokio::spawn(upgrade(server, WebSocketConfig::default()));
+        let upgraded = tokio::spawn(async move {
+            let mut server = Plain::new(server);
+            (upgrade(&mut server).await, server)
+        });
         for byte in request.as_bytes() {
             client.write_all(&[*byte]).await.unwrap();
         }
         // A masked, empty ping right behind the head.
         client.write_all(&[0x89, 0x80, 0, 0, 0, 0]).await.unwrap();
-        let (mut socket, encoding) = upgraded.await.unwrap().unwrap();
-        assert_eq!(encoding, Encoding::MessagePack);
-        let message = futures_util::future::poll_fn(|cx| {
-            futures_util::Stream::poll_next(std::pin::Pin::new(&mut socket), cx)
-        });
-        assert!(message.await.unwrap().unwrap().is_ping());
+        let (encoding, mut server) = upgraded.await.unwrap();
+        assert_eq!(encoding.unwrap(), Encoding::MessagePack);
+        let mut bytes = Vec::new();
+        while bytes.len() < 6 {
+            read_more(&mut server, &mut bytes).await.unwrap();
+        }
+        let mut heard = Vec::new();
+        Reader::new(1000).read(&bytes, &mut |message| heard.push(message)).unwrap();
+        assert_eq!(heard, [Message::Ping(bytes::Bytes::new())]);
     }
 }
