@@ -1,6 +1,8 @@
 //! Who may be which agent, offer what, and call what.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use agent_reach_protocol::names::Pattern;
 
@@ -44,20 +46,55 @@ impl Policy {
         Self { version: 0, rules: vec![rule], aliases: BTreeMap::new() }
     }
 
-    /// What `identity` (with `name` in it) may do as `agent_id`; `None`: it may not be that agent.
-    pub(crate) fn grant(&self, identity: &str, name: &str, agent_id: &str) -> Option<Grant> {
-        let rule =
-            self.rules.iter().find(|rule| rule.identity.as_deref().is_none_or(|own| own == identity))?;
-        let allowed = match &rule.agent_ids {
-            Some(ids) => ids.iter().any(|id| id == agent_id),
-            None => agent_id == name,
-        };
-        allowed.then(|| Grant { provide: rule.provide.clone(), call: rule.call.clone() })
-    }
-
     /// The name that `asked` stands for; itself when it is no alias.
     pub(crate) fn resolve<'a>(&'a self, asked: &'a str) -> &'a str {
         self.aliases.get(asked).map_or(asked, String::as_str)
+    }
+}
+
+/// A policy, read so that an agent's rule is found without reading all of them, and what it grants is shared.
+#[derive(Debug)]
+pub(crate) struct Rights {
+    policy: Policy,
+    /// Of each rule.
+    grants: Vec<Arc<Grant>>,
+    /// The first rule of each identity that has one.
+    by_identity: BTreeMap<String, usize>,
+    /// The first rule for every one.
+    for_all: Option<usize>,
+}
+
+impl Rights {
+    pub(crate) fn new(policy: Policy) -> Self {
+        let grant = |rule: &Rule| Grant { provide: rule.provide.clone(), call: rule.call.clone() };
+        let grants = policy.rules.iter().map(|rule| Arc::new(grant(rule))).collect();
+        let mut by_identity = BTreeMap::new();
+        for (place, rule) in policy.rules.iter().enumerate() {
+            if let Some(identity) = &rule.identity {
+                by_identity.entry(identity.clone()).or_insert(place);
+            }
+        }
+        let for_all = policy.rules.iter().position(|rule| rule.identity.is_none());
+        Self { policy, grants, by_identity, for_all }
+    }
+
+    /// What `identity` (with `name` in it) may do as `agent_id`; `None`: it may not be that agent.
+    pub(crate) fn grant(&self, identity: &str, name: &str, agent_id: &str) -> Option<Arc<Grant>> {
+        let own = self.by_identity.get(identity).copied();
+        let place = own.into_iter().chain(self.for_all).min()?;
+        let allowed = match &self.policy.rules.get(place)?.agent_ids {
+            Some(ids) => ids.iter().any(|id| id == agent_id),
+            None => agent_id == name,
+        };
+        allowed.then(|| self.grants.get(place).map(Arc::clone))?
+    }
+}
+
+impl Deref for Rights {
+    type Target = Policy;
+
+    fn deref(&self) -> &Policy {
+        &self.policy
     }
 }
 
@@ -80,7 +117,7 @@ mod tests {
 
     #[test]
     fn without_agent_ids_an_identity_may_only_be_its_own_name() {
-        let policy = Policy { rules: vec![rule(None, None)], ..Policy::default() };
+        let policy = Rights::new(Policy { rules: vec![rule(None, None)], ..Policy::default() });
         assert!(policy.grant("spiffe://d/agent/a", "a", "a").is_some());
         assert!(policy.grant("spiffe://d/agent/b", "b", "a").is_none());
     }
@@ -88,20 +125,30 @@ mod tests {
     #[test]
     fn the_first_matching_rule_counts_even_when_it_refuses() {
         let rules = vec![rule(Some("x"), Some(&["one"])), rule(None, None)];
-        let policy = Policy { rules, ..Policy::default() };
+        let policy = Rights::new(Policy { rules, ..Policy::default() });
         assert!(policy.grant("x", "x", "one").is_some());
         assert!(policy.grant("x", "x", "x").is_none());
         assert!(policy.grant("y", "y", "y").is_some());
     }
 
     #[test]
+    fn a_rule_for_all_hides_what_stands_below_it_and_agents_share_what_is_granted() {
+        let rules = vec![rule(Some("x"), None), rule(None, None), rule(Some("y"), Some(&["z"]))];
+        let policy = Rights::new(Policy { rules, ..Policy::default() });
+        assert!(policy.grant("y", "y", "z").is_none());
+        let [one, other] = ["a", "b"].map(|name| policy.grant(name, name, name).unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(!Arc::ptr_eq(&one, &policy.grant("x", "x", "x").unwrap()));
+    }
+
+    #[test]
     fn no_rule_means_no_right() {
-        assert!(Policy::default().grant("x", "x", "x").is_none());
+        assert!(Rights::new(Policy::default()).grant("x", "x", "x").is_none());
     }
 
     #[test]
     fn the_open_policy_reaches_operators_capabilities() {
-        let grant = Policy::open().grant("x", "x", "x").unwrap();
+        let grant = Rights::new(Policy::open()).grant("x", "x", "x").unwrap();
         assert!(covers(&grant.call, "hub.agents.disconnect"));
         assert!(covers(&grant.call, "anything.else"));
     }

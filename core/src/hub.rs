@@ -13,17 +13,17 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 use slab::Slab;
 
-use crate::authz::Policy;
+use crate::authz::{Policy, Rights};
 use crate::calls::{Call, Leg};
 use crate::effects::Effects;
 use crate::events::Watch;
 use crate::idempotency::Memory;
 use crate::input::{ConnectionId, Input};
-use crate::outbound::{Batch, Outgoing};
+use crate::outbound::{Batch, Outgoing, Spare};
 use crate::registration::Hellos;
 use crate::registry::{Asked, Registry};
 use crate::rng::Rng;
-use crate::session::{Lane, Phase, Session};
+use crate::session::{Lane, Phase, Session, find_mut};
 use crate::settings::Settings;
 use crate::stats::{Counters, Gauges};
 use crate::time::{Now, Timer, Timers};
@@ -51,8 +51,8 @@ pub(crate) struct Complaint<'a> {
 #[derive(Debug)]
 pub struct Hub {
     pub(crate) settings: Settings,
-    pub(crate) policy: Policy,
-    pub(crate) sessions: Vec<Option<Session>>,
+    pub(crate) policy: Rights,
+    pub(crate) sessions: Vec<Option<Box<Session>>>,
     pub(crate) registry: Registry,
     pub(crate) calls: Slab<Call>,
     pub(crate) legs: Slab<Leg>,
@@ -65,6 +65,8 @@ pub struct Hub {
     pub(crate) hellos: Hellos,
     /// Connections whose queue passed its bound in this turn.
     pub(crate) overfull: Vec<ConnectionId>,
+    /// Of outbound queues that were emptied.
+    pub(crate) spare: Spare,
     /// Bytes in all outbound queues.
     pub(crate) outbound_bytes: usize,
     /// Bytes of all open calls' messages.
@@ -87,7 +89,7 @@ impl Hub {
             registry: Registry::new(settings.names),
             memory: Memory::new(settings.dedupe_bytes, rng.next()),
             traces: Traces::new(settings.traces),
-            policy,
+            policy: Rights::new(policy),
             sessions: Vec::new(),
             calls: Slab::new(),
             legs: Slab::new(),
@@ -97,6 +99,7 @@ impl Hub {
             rng,
             hellos: Hellos::new(),
             overfull: Vec::new(),
+            spare: Spare::default(),
             outbound_bytes: 0,
             open_bytes: 0,
             draining: None,
@@ -158,9 +161,9 @@ impl Hub {
         bytes: usize,
         batch: &mut Vec<Outgoing>,
     ) -> Option<Batch> {
-        let session = self.session_mut(connection)?;
+        let session = find_mut(&mut self.sessions, connection)?;
         let before = session.outbound.bytes();
-        let taken = session.outbound.take(frames, bytes, batch);
+        let taken = session.outbound.take(&mut self.spare, frames, bytes, batch);
         let after = session.outbound.bytes();
         self.outbound_bytes = self.outbound_bytes + after - before;
         taken
@@ -365,14 +368,14 @@ impl Hub {
 
     /// New rules count from the next call on; sessions that may no longer be their agent end.
     fn on_policy(&mut self, turn: &mut Turn<'_>, policy: Policy) {
-        self.policy = policy;
+        self.policy = Rights::new(policy);
         let mut forbidden = Vec::new();
         for (_, agent) in &mut self.registry.agents {
             let Some(id) = agent.session else { continue };
             let name = self
                 .sessions
                 .get(id.index as usize)
-                .and_then(Option::as_ref)
+                .and_then(Option::as_deref)
                 .map(|s| Arc::clone(&s.peer.name));
             let name = name.unwrap_or_else(|| Arc::clone(&agent.id));
             match self.policy.grant(&agent.identity, &name, &agent.id) {

@@ -72,8 +72,11 @@ impl Hub {
         let (offers, notices) = self.read_offers(&hello.capabilities, &grant, &[]);
         let slots = hello.max_concurrency.unwrap_or(limits::MAX_CONCURRENCY_DEFAULT);
         let slots = slots.min(limits::MAX_CONCURRENCY_MAX);
+        // Nearly every agent is named as its certificate is: one copy of the name does for both.
+        let own = if *agent_id == *peer.name { peer.name } else { agent_id.into() };
         let agent = Agent {
-            id: agent_id.into(),
+            id: own,
+            serial: 0,
             identity: peer.identity,
             instance: hello.instance.into(),
             session: Some(id),
@@ -234,20 +237,20 @@ impl Hub {
                 self.set_agent_timer(key, None);
                 if let Some(before) = self.registry.agents.get_mut(key) {
                     agent.id = Arc::clone(&before.id);
+                    agent.serial = before.serial;
                     agent.offers = std::mem::take(&mut before.offers);
                     agent.in_flight = before.in_flight;
                     agent.open_bytes = before.open_bytes;
                     agent.detached = std::mem::take(&mut before.detached);
                     agent.orphaned = std::mem::take(&mut before.orphaned);
                     agent.figures = before.figures;
-                    *before = agent;
+                    **before = agent;
                 }
                 self.registry.set_offers(key, offers);
                 // Calls it asked for wait for it to ask again, no longer than had it stayed away. What the
                 // connection that gave way just now had open has the whole window.
-                let until = window
-                    .filter(|_| !replaced)
-                    .unwrap_or_else(|| turn.now.plus_ms(self.settings.resume_ms));
+                let until =
+                    window.filter(|_| !replaced).unwrap_or_else(|| turn.now.plus_ms(self.settings.resume_ms));
                 if self.registry.agents.get(key).is_some_and(|agent| !agent.detached.is_empty()) {
                     self.set_agent_timer(key, Some(until));
                 }
@@ -312,6 +315,10 @@ impl Hub {
             agent.status = status;
         }
         let Some(agent) = self.registry.agents.get(key) else { return };
+        // A heartbeat changes nothing else.
+        if !changed && update.add.is_empty() && update.remove.is_empty() {
+            return;
+        }
         let (added, said) = self.read_offers(&update.add, &agent.grant, &agent.offers);
         let mut notices: Vec<(&str, Notice)> = said.into_iter().map(|notice| ("add", notice)).collect();
         if !update.add.is_empty() || !update.remove.is_empty() {
@@ -329,9 +336,7 @@ impl Hub {
                 self.complain(turn, id, &complaint);
             }
         }
-        if changed || !update.add.is_empty() || !update.remove.is_empty() {
-            self.announce_agent(turn, key, "agent.updated");
-        }
+        self.announce_agent(turn, key, "agent.updated");
     }
 }
 

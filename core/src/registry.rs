@@ -22,14 +22,32 @@ pub(crate) const HEALTH_MIN: u64 = 60;
 pub(crate) struct Offer {
     /// The provider's own name.
     pub(crate) name: Arc<str>,
-    pub(crate) version: Option<Box<semver::Version>>,
-    pub(crate) timeout_ms: Option<u64>,
     pub(crate) idempotent: bool,
+    /// What else is said of it; most say nothing else, and pay nothing for it.
+    terms: Option<Box<Terms>>,
+}
+
+/// What an offer may say beside its name.
+#[derive(Clone, Debug, Default)]
+struct Terms {
+    version: Option<semver::Version>,
+    timeout_ms: Option<u64>,
     /// Its `qps_limit`.
-    pub(crate) quota: Option<Box<Quota>>,
-    pub(crate) aliases: Box<[Arc<str>]>,
+    quota: Option<Quota>,
+    aliases: Box<[Arc<str>]>,
     /// Description, schemas, labels, as they came, for the dictionary; `None` when there is none of them.
-    pub(crate) about: Option<Box<[u8]>>,
+    about: Option<Box<[u8]>>,
+}
+
+impl Terms {
+    fn or_none(self) -> Option<Box<Self>> {
+        let says = self.version.is_some()
+            || self.timeout_ms.is_some()
+            || self.quota.is_some()
+            || !self.aliases.is_empty()
+            || self.about.is_some();
+        says.then(|| Box::new(self))
+    }
 }
 
 impl Offer {
@@ -43,7 +61,7 @@ impl Offer {
         }
         let version = match capability.version.map(semver::Version::parse) {
             Some(Err(e)) => return Err(format!("version is not semver: {e}")),
-            Some(Ok(version)) => Some(Box::new(version)),
+            Some(Ok(version)) => Some(version),
             None => None,
         };
         let mut aliases = Vec::with_capacity(capability.aliases.len());
@@ -54,31 +72,61 @@ impl Offer {
             }
             aliases.push(names.intern(alias.as_str()));
         }
-        let offer = Self {
-            name: names.intern(name.as_str()),
+        let terms = Terms {
             version,
             timeout_ms: capability.timeout_ms,
-            idempotent: capability.idempotent,
-            quota: capability.qps_limit.and_then(Quota::new).map(Box::new),
+            quota: capability.qps_limit.and_then(Quota::new),
             aliases: aliases.into(),
             about: about(capability),
         };
-        Ok((offer, folded))
+        let name = names.intern(name.as_str());
+        Ok((Self { name, idempotent: capability.idempotent, terms: terms.or_none() }, folded))
     }
 
     /// Bytes of its description and schemas.
     pub(crate) fn described(&self) -> usize {
-        self.about.as_deref().map_or(0, <[u8]>::len)
+        self.about().map_or(0, <[u8]>::len)
+    }
+
+    pub(crate) fn version(&self) -> Option<&semver::Version> {
+        self.terms.as_ref()?.version.as_ref()
+    }
+
+    pub(crate) fn timeout_ms(&self) -> Option<u64> {
+        self.terms.as_ref()?.timeout_ms
+    }
+
+    /// Its `qps_limit`.
+    pub(crate) fn quota(&self) -> Option<&Quota> {
+        self.terms.as_ref()?.quota.as_ref()
+    }
+
+    pub(crate) fn quota_mut(&mut self) -> Option<&mut Quota> {
+        self.terms.as_mut()?.quota.as_mut()
+    }
+
+    pub(crate) fn aliases(&self) -> &[Arc<str>] {
+        self.terms.as_ref().map_or(&[], |terms| &terms.aliases)
+    }
+
+    /// Description, schemas, labels, as they came.
+    pub(crate) fn about(&self) -> Option<&[u8]> {
+        self.terms.as_ref()?.about.as_deref()
     }
 
     /// Whether the offer answers to a name, given as the shared copy: every name of a registered offer is one.
     pub(crate) fn answers_to(&self, name: &Arc<str>) -> bool {
-        Arc::ptr_eq(&self.name, name) || self.aliases.iter().any(|alias| Arc::ptr_eq(alias, name))
+        Arc::ptr_eq(&self.name, name) || self.aliases().iter().any(|alias| Arc::ptr_eq(alias, name))
     }
 
     /// Every name the offer answers to, its own first.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        std::iter::once(&self.name).chain(self.aliases.iter())
+        std::iter::once(&self.name).chain(self.aliases())
+    }
+
+    fn names_mut(&mut self) -> impl Iterator<Item = &mut Arc<str>> {
+        let aliases = self.terms.iter_mut().flat_map(|terms| &mut terms.aliases);
+        std::iter::once(&mut self.name).chain(aliases)
     }
 }
 
@@ -100,6 +148,8 @@ fn about(capability: &Capability<'_>) -> Option<Box<[u8]>> {
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) id: Arc<str>,
+    /// Tells it from others that had its place before, or will have it; given by the registry.
+    pub(crate) serial: u64,
     pub(crate) identity: Arc<str>,
     pub(crate) instance: Box<str>,
     /// `None` while it is away and may come back.
@@ -107,7 +157,7 @@ pub(crate) struct Agent {
     /// When its resume window ends, while it is away.
     pub(crate) away_until: Option<Now>,
     pub(crate) about: Box<About>,
-    pub(crate) grant: Grant,
+    pub(crate) grant: Arc<Grant>,
     /// `None`: everything that is granted.
     pub(crate) declared: Option<Box<[Pattern]>>,
     pub(crate) offers: Vec<Offer>,
@@ -193,6 +243,11 @@ impl Agent {
     pub(crate) fn may_call(&self, name: &str) -> bool {
         covers(&self.grant.call, name)
             && self.declared.as_deref().is_none_or(|declared| covers(declared, name))
+    }
+
+    /// The share of its slots that is taken.
+    pub(crate) fn share(&self) -> f64 {
+        f64::from(self.in_flight) / f64::from(self.max_concurrency.max(1))
     }
 
     /// The fill of one capability that the agent reports, 0 to 1.
@@ -321,14 +376,16 @@ impl Names {
 /// All agents.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    pub(crate) agents: Slab<Agent>,
+    /// Each in a place of its own: a slab of them would have room for twice as many, and move them all to grow.
+    pub(crate) agents: Slab<Box<Agent>>,
     by_id: BTreeMap<Arc<str>, usize>,
+    serials: u64,
     pub(crate) names: Names,
 }
 
 impl Registry {
     pub(crate) fn new(names: usize) -> Self {
-        Self { agents: Slab::new(), by_id: BTreeMap::new(), names: Names::new(names) }
+        Self { agents: Slab::new(), by_id: BTreeMap::new(), serials: 0, names: Names::new(names) }
     }
 
     pub(crate) fn find(&self, agent_id: &str) -> Option<usize> {
@@ -339,13 +396,15 @@ impl Registry {
     pub(crate) fn by_id_after<'a>(&'a self, after: &str) -> impl Iterator<Item = (usize, &'a Agent)> {
         self.by_id
             .range::<str, _>((Bound::Excluded(after), Bound::Unbounded))
-            .filter_map(|(_, key)| self.agents.get(*key).map(|agent| (*key, agent)))
+            .filter_map(|(_, key)| self.agents.get(*key).map(|agent| (*key, &**agent)))
     }
 
     pub(crate) fn insert(&mut self, mut agent: Agent) -> usize {
         let id = Arc::clone(&agent.id);
         let offers = std::mem::take(&mut agent.offers);
-        let key = self.agents.insert(agent);
+        self.serials += 1;
+        agent.serial = self.serials;
+        let key = self.agents.insert(Box::new(agent));
         self.by_id.insert(id, key);
         self.set_offers(key, offers);
         key
@@ -390,7 +449,7 @@ impl Registry {
         }
         // Two offers of a name that is new came with a copy each, and routing compares pointers.
         for offer in agent.offers.iter_mut().filter(|_| more) {
-            for name in std::iter::once(&mut offer.name).chain(offer.aliases.iter_mut()) {
+            for name in offer.names_mut() {
                 *name = self.names.intern(name);
             }
         }

@@ -87,14 +87,6 @@ pub(crate) struct Choice {
     pub(crate) weight: f64,
 }
 
-impl Choice {
-    fn of(key: usize, agent: &Agent, offer: usize, name: &str) -> Self {
-        let load = (agent.in_flight, agent.max_concurrency);
-        let share = f64::from(agent.in_flight) / f64::from(agent.max_concurrency.max(1));
-        Self { agent: key, offer, load, weight: share + agent.level(name) }
-    }
-}
-
 /// How the choice came about; small and copied into the call's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
@@ -172,23 +164,28 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     note.offering = u32::try_from(offered.by.len()).unwrap_or(u32::MAX);
     let candidates = named.as_deref().unwrap_or(&offered.by);
     let (before, after) = candidates.split_at(offered.turn.min(candidates.len()));
-    let around = (offered.turn..).zip(after).chain((0..).zip(before));
-    let caller = agents.get(wanted.caller);
+    let caller = agents.get(wanted.caller).map(|caller| &**caller);
     let mut choosing = Choosing::new(wanted);
-    for (position, key) in around {
-        let Some(agent) = agents.get(*key) else { continue };
-        match consider(agent, wanted, name, caller) {
-            Ok(offer) => {
-                let choice = Choice::of(*key, agent, offer, wanted.name);
-                let preferred = !wanted.prefer.0.is_empty() && agent.has_labels(wanted.prefer);
-                choosing.add(Able { position, choice, preferred });
-                note.able += 1;
-                note.preferred |= preferred;
-            }
-            Err(why) => {
-                if let Some(count) = note.excluded.get_mut(why as usize) {
-                    *count += 1;
+    for (start, part) in [(offered.turn, after), (0, before)] {
+        for (place, key) in part.iter().enumerate() {
+            let Some(agent) = agents.get(*key) else { continue };
+            let offer = match consider(agent, wanted, name, caller) {
+                Ok(offer) => offer,
+                Err(why) => {
+                    if let Some(count) = note.excluded.get_mut(why as usize) {
+                        *count += 1;
+                    }
+                    continue;
                 }
+            };
+            let weight = agent.share() + agent.level(wanted.name);
+            let preferred = !wanted.prefer.0.is_empty() && agent.has_labels(wanted.prefer);
+            note.able += 1;
+            note.preferred |= preferred;
+            if choosing.wants(weight, preferred) {
+                let load = (agent.in_flight, agent.max_concurrency);
+                let choice = Choice { agent: *key, offer, load, weight };
+                choosing.add(Able { position: start + place, choice, preferred });
             }
         }
     }
@@ -229,8 +226,9 @@ pub(crate) fn exclusion(registry: &Registry, agent_id: &str, wanted: &Wanted<'_>
     let Some((name, _)) = registry.names.get(wanted.name) else {
         return if agent.session.is_none() { Exclusion::Away } else { Exclusion::NotOffered };
     };
+    let caller = registry.agents.get(wanted.caller).map(|caller| &**caller);
     // It could: it was left out for another reason, which only the choice knows.
-    consider(agent, wanted, name, registry.agents.get(wanted.caller)).err().unwrap_or(Exclusion::NotOffered)
+    consider(agent, wanted, name, caller).err().unwrap_or(Exclusion::NotOffered)
 }
 
 /// The agents of these ids that are known, each once.
@@ -251,8 +249,7 @@ fn consider(
     if agent.session.is_none() {
         return Err(Exclusion::Away);
     }
-    let mut answering = agent.offers.iter().enumerate().filter(|(_, offer)| offer.answers_to(name));
-    let first = answering.next().ok_or(Exclusion::NotOffered)?;
+    let first = agent.offers.iter().position(|offer| offer.answers_to(name)).ok_or(Exclusion::NotOffered)?;
     if agent.suspect {
         return Err(Exclusion::Suspect);
     }
@@ -265,20 +262,23 @@ fn consider(
     if !agent.has_labels(wanted.require) {
         return Err(Exclusion::Labels);
     }
-    let fits = |offer: &Offer| match (wanted.version, &offer.version) {
+    let fits = |offer: &Offer| match (wanted.version, offer.version()) {
         (None, _) => true,
         (Some(asked), Some(own)) => asked.matches(own),
         (Some(_), None) => false,
     };
-    let (index, offer) = match fits(first.1) {
-        true => first,
-        false => answering.find(|(_, offer)| fits(offer)).ok_or(Exclusion::Version)?,
+    let (index, offer) = match agent.offers.get(first) {
+        Some(offer) if fits(offer) => (first, offer),
+        _ => {
+            let mut offers = agent.offers.iter().enumerate();
+            offers.find(|(_, offer)| offer.answers_to(name) && fits(offer)).ok_or(Exclusion::Version)?
+        }
     };
     // The name asked for was looked at already; what an agent's alias leads to is known only here.
     if !Arc::ptr_eq(&offer.name, name) && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
         return Err(Exclusion::Forbidden);
     }
-    if offer.quota.as_ref().is_some_and(|quota| !quota.has_room(wanted.now)) {
+    if offer.quota().is_some_and(|quota| !quota.has_room(wanted.now)) {
         return Err(Exclusion::RateLimited);
     }
     if agent.in_flight >= agent.max_concurrency { Err(Exclusion::Busy) } else { Ok(index) }
@@ -311,20 +311,22 @@ impl Choosing {
         Self { policy: wanted.policy, best: [None, None], all: needs_all.then(Vec::new) }
     }
 
+    /// Whether one of this weight changes the choice.
+    fn wants(&self, weight: f64, preferred: bool) -> bool {
+        let [best_preferred, best_other] = &self.best;
+        match (if preferred { best_preferred } else { best_other }, self.policy) {
+            (None, _) => true,
+            (Some(best), Policy::LeastLoaded) => weight < best.choice.weight,
+            (Some(_), Policy::RoundRobin | Policy::Random) => false,
+        }
+    }
+
     fn add(&mut self, able: Able) {
         if let Some(all) = &mut self.all {
             return all.push(able);
         }
         let [preferred, other] = &mut self.best;
-        let best = if able.preferred { preferred } else { other };
-        let better = match (&best, self.policy) {
-            (None, _) => true,
-            (Some(best), Policy::LeastLoaded) => able.choice.weight < best.choice.weight,
-            (Some(_), Policy::RoundRobin | Policy::Random) => false,
-        };
-        if better {
-            *best = Some(able);
-        }
+        *(if able.preferred { preferred } else { other }) = Some(able);
     }
 
     /// One of the able; those with the preferred labels go before all others.

@@ -33,13 +33,18 @@ pub(crate) struct Session {
     pub(crate) timer_at: Now,
 }
 
+/// The session of a connection, where other parts of the hub are in use beside it.
+pub(crate) fn find_mut(sessions: &mut [Option<Box<Session>>], id: ConnectionId) -> Option<&mut Session> {
+    sessions.get_mut(id.index as usize)?.as_deref_mut().filter(|session| session.id == id)
+}
+
 impl Hub {
     pub(crate) fn session(&self, id: ConnectionId) -> Option<&Session> {
-        self.sessions.get(id.index as usize)?.as_ref().filter(|session| session.id == id)
+        self.sessions.get(id.index as usize)?.as_deref().filter(|session| session.id == id)
     }
 
     pub(crate) fn session_mut(&mut self, id: ConnectionId) -> Option<&mut Session> {
-        self.sessions.get_mut(id.index as usize)?.as_mut().filter(|session| session.id == id)
+        find_mut(&mut self.sessions, id)
     }
 
     pub(crate) fn on_connected(&mut self, turn: &mut Turn<'_>, id: ConnectionId, peer: Peer) {
@@ -52,7 +57,7 @@ impl Hub {
         let outbound = Outbound::default();
         let session = Session { id, peer, phase: Phase::Fresh, outbound, last_seen: turn.now, timer_at };
         if let Some(place) = self.sessions.get_mut(index) {
-            *place = Some(session);
+            *place = Some(Box::new(session));
         }
     }
 
@@ -144,7 +149,8 @@ impl Hub {
         outgoing: Outgoing,
     ) -> Mark {
         let bound = self.settings.outbound_bytes;
-        let Some(session) = self.session_mut(id) else { return Mark::default() };
+        let spare = &mut self.spare;
+        let Some(session) = find_mut(&mut self.sessions, id) else { return Mark::default() };
         if session.phase == Phase::Over {
             return Mark::default();
         }
@@ -158,13 +164,13 @@ impl Hub {
             turn.fx.wake.push(id);
         }
         let mark = match lane {
-            Lane::Data => queue.push_data(turn.now, outgoing),
+            Lane::Data => queue.push_data(spare, turn.now, outgoing),
             Lane::Control => {
-                queue.push_control(turn.now, outgoing);
+                queue.push_control(spare, turn.now, outgoing);
                 Mark::default()
             }
             Lane::About(mark) => {
-                queue.push_control_about(turn.now, mark, outgoing);
+                queue.push_control_about(spare, turn.now, mark, outgoing);
                 mark
             }
         };

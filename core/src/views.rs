@@ -187,17 +187,17 @@ impl<'a> OfferView<'a> {
     pub(crate) fn of(offer: &'a Offer) -> Self {
         let mut view = Self {
             name: &offer.name,
-            version: offer.version.as_ref().map(ToString::to_string),
-            timeout_ms: offer.timeout_ms,
+            version: offer.version().map(ToString::to_string),
+            timeout_ms: offer.timeout_ms(),
             idempotent: offer.idempotent,
-            aliases: offer.aliases.iter().map(|alias| &**alias).collect(),
+            aliases: offer.aliases().iter().map(|alias| &**alias).collect(),
             description: None,
             qps_limit: None,
             labels: BTreeMap::new(),
             input_schema: None,
             output_schema: None,
         };
-        let Some(about) = offer.about.as_deref() else { return view };
+        let Some(about) = offer.about() else { return view };
         let Ok(value @ Value::Map(raw)) = read_one(about) else { return view };
         let Ok(about) = Capability::read(value, raw) else { return view };
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());

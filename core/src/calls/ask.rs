@@ -195,9 +195,9 @@ impl Hub {
         fingerprint: Fingerprint,
         note: Note,
     ) -> usize {
-        let (caller, identity) = match self.registry.agents.get(key) {
-            Some(agent) => (Arc::clone(&agent.id), Arc::clone(&agent.identity)),
-            None => ("".into(), "".into()),
+        let (caller, identity, serial) = match self.registry.agents.get(key) {
+            Some(agent) => (Arc::clone(&agent.id), Arc::clone(&agent.identity), agent.serial),
+            None => ("".into(), "".into(), 0),
         };
         let (number, made) = match asking.request_id {
             Some(_) => (self.number(), String::new()),
@@ -226,7 +226,7 @@ impl Hub {
             listeners: smallvec::smallvec![Listener { agent: key, id: asking.id }],
             detached_from: None,
             caller,
-            owner: key,
+            owner: (key, serial),
             entry: self.memory.open(&identity, &request_id, fingerprint, index),
             request_id,
             keep_ms: asking.keep_ms.unwrap_or(keep_default_ms).min(self.settings.dedupe_ttl_ms),

@@ -148,9 +148,8 @@ impl Hub {
         self.give_end(turn, call_index, message);
         let Some(mut call) = self.calls.try_remove(call_index) else { return };
         self.open_bytes = self.open_bytes.saturating_sub(call.cost() + call.ends_bytes);
-        // Its place may be another agent's by now; the shared name tells.
-        let owner = self.registry.agents.get_mut(call.owner);
-        if let Some(owner) = owner.filter(|owner| Arc::ptr_eq(&owner.id, &call.caller)) {
+        let (owner, serial) = call.owner;
+        if let Some(owner) = self.registry.agents.get_mut(owner).filter(|owner| owner.serial == serial) {
             owner.open_bytes = owner.open_bytes.saturating_sub(call.cost());
         }
         let outcome = ended.outcome();

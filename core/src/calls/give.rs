@@ -31,7 +31,7 @@ impl Hub {
         let Some(call) = self.calls.get_mut(call_index) else { return };
         let Some(agent) = self.registry.agents.get_mut(choice.agent) else { return };
         let Some(offer) = agent.offers.get_mut(choice.offer) else { return };
-        if let Some(quota) = &mut offer.quota {
+        if let Some(quota) = offer.quota_mut() {
             quota.take(turn.now);
         }
         let granted = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
@@ -184,13 +184,13 @@ impl<'a> Carried<'a> {
 /// Processing time of a call at a provider: the call's own, else the capability's, else the default; scaled by
 /// priority; never more than the capability's with 20 % grace.
 fn processing_ms(call: &Call, offer: &Offer, default_ms: u64) -> u64 {
-    let asked = call.timeout_ms.or(offer.timeout_ms).unwrap_or(default_ms).min(limits::TIME_MS_MAX);
+    let asked = call.timeout_ms.or(offer.timeout_ms()).unwrap_or(default_ms).min(limits::TIME_MS_MAX);
     let scaled = match call.priority {
         Priority::Low => asked / 2,
         Priority::Normal => asked,
         Priority::High => asked.saturating_mul(2),
     };
-    match offer.timeout_ms {
+    match offer.timeout_ms() {
         Some(own) => scaled.min(own.saturating_add(own / 5)),
         None => scaled,
     }

@@ -46,8 +46,8 @@ pub(crate) struct Call {
     /// The agent that went away while nobody else listened.
     pub(crate) detached_from: Option<usize>,
     pub(crate) caller: Arc<str>,
-    /// The agent whose share it counts in.
-    pub(crate) owner: usize,
+    /// The agent whose share it counts in, and its serial: its place may be another's before the call ends.
+    pub(crate) owner: (usize, u64),
     pub(crate) request_id: Arc<str>,
     /// Its entry in the memory of request ids, and for how long the end is kept, in milliseconds.
     pub(crate) entry: u32,
