@@ -16,6 +16,7 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair,
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -52,6 +53,7 @@ pub(crate) struct Connector {
     provider: Arc<rustls::crypto::CryptoProvider>,
     /// All agents have one key: making ten thousand would only cost time.
     key: KeyPair,
+    signing: Arc<dyn SigningKey>,
     /// Of the sockets, in bytes; `None`: the system's.
     receive_buffer: Option<u32>,
 }
@@ -70,7 +72,10 @@ impl Connector {
         let issuer = Issuer::from_ca_cert_pem(&ca, KeyPair::from_pem(&read("ca-key.pem")?)?)?;
         let roots = Arc::new(roots(&endpoint.certs)?);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        Ok(Self { endpoint, issuer, roots, provider, key: KeyPair::generate()?, receive_buffer: None })
+        let key = KeyPair::generate()?;
+        let der = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let signing = provider.key_provider.load_private_key(der)?;
+        Ok(Self { endpoint, issuer, roots, provider, key, signing, receive_buffer: None })
     }
 
     /// The same, with sockets that take in no more than about so many bytes before they are read.
@@ -83,12 +88,32 @@ impl Connector {
         self.endpoint.dialect
     }
 
-    /// Connects as `name`, up to the point where messages can be sent. `number` spreads source addresses.
+    /// Makes the certificate of `name`. Before it is needed, so that a storm of connects does not wait for it.
+    ///
+    /// # Errors
+    /// When the name cannot stand in a certificate.
+    pub(crate) fn identity(&self, name: &str) -> Result<Identity> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.subject_alt_names =
+            vec![SanType::URI(format!("spiffe://agent-reach/agent/{name}").as_str().try_into()?)];
+        let certificate = params.signed_by(&self.key, &self.issuer)?;
+        let certified = CertifiedKey::new(vec![certificate.der().clone()], Arc::clone(&self.signing));
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(Arc::clone(&self.roots))
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.resumption = Resumption::disabled();
+        Ok(Identity(Arc::new(config)))
+    }
+
+    /// Connects, up to the point where messages can be sent. `number` spreads source addresses.
     ///
     /// # Errors
     /// When the server is not there or does not want us.
-    pub(crate) async fn connect(&self, name: &str, number: u32) -> Result<Link> {
-        let tls = TlsConnector::from(Arc::new(self.identity(name)?));
+    pub(crate) async fn connect(&self, identity: Identity, number: u32) -> Result<Link> {
+        let tls = TlsConnector::from(identity.0);
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = self.receive_buffer {
             socket.set_recv_buffer_size(bytes)?;
@@ -106,22 +131,28 @@ impl Connector {
         Ok(link)
     }
 
-    fn identity(&self, name: &str) -> Result<ClientConfig> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        params.subject_alt_names =
-            vec![SanType::URI(format!("spiffe://agent-reach/agent/{name}").as_str().try_into()?)];
-        let certificate = params.signed_by(&self.key, &self.issuer)?;
-        let key = PrivateKeyDer::try_from(self.key.serialize_der()).map_err(anyhow::Error::msg)?;
-        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(Arc::clone(&self.roots))
-            .with_client_auth_cert(vec![certificate.der().clone()], key)?;
-        config.resumption = Resumption::disabled();
-        Ok(config)
+    /// Connects and says HELLO, with the capabilities of one of so many groups or with none.
+    ///
+    /// # Errors
+    /// When the server is not there, or does not answer with a plain WELCOME.
+    pub(crate) async fn register(
+        &self,
+        name: &str,
+        identity: Identity,
+        number: u32,
+        groups: Option<u32>,
+    ) -> Result<Link> {
+        let mut link = self.connect(identity, number).await.with_context(|| name.to_owned())?;
+        link.push(&self.dialect().hello(name, number, groups));
+        let welcome = link.next().await?;
+        self.dialect().welcomed(&welcome)?;
+        Ok(link)
     }
 }
+
+/// Who a connection is: a certificate and what to do with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity(Arc<ClientConfig>);
 
 /// The roots of a directory of certificates.
 ///

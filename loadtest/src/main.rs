@@ -18,6 +18,9 @@ mod report;
 mod scenarios;
 mod worker;
 
+use std::io::Write;
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -55,8 +58,18 @@ enum Scenario {
     },
 }
 
-fn main() -> Result<()> {
-    let cli = Cli::parse();
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where in this program it was noticed helps nobody: the chain of causes does.
+            let _nobody_listens = writeln!(std::io::stderr(), "loadtest: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
     worker::raise_descriptors()?;
     match &cli.command {
         Scenario::Idle(args) => idle::run(args),

@@ -94,7 +94,7 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// Starts the processes; nothing connects yet.
+    /// Starts the processes and lets them prepare; nothing connects yet.
     ///
     /// # Errors
     /// When a process cannot be started.
@@ -113,7 +113,10 @@ impl Agents {
             };
             workers.push(Worker::start(&Job::Agents(part))?);
         }
-        Ok(Self { workers, count: job.count })
+        let mut agents = Self { workers, count: job.count };
+        // Answered when all certificates are made.
+        agents.ask(Order::Count)?;
+        Ok(agents)
     }
 
     /// Connects all, and waits for it.

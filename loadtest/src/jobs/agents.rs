@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::provide::Provider;
 use super::{Order, Tally, answer};
-use crate::client::{Connector, Endpoint, Link};
+use crate::client::{Connector, Endpoint, Identity, Link};
 use crate::dialect::agent;
 
 /// Which agents to connect.
@@ -43,9 +43,15 @@ pub(super) async fn run(job: AgentsJob, mut inbox: mpsc::Receiver<Order>) -> Res
     let connector = Arc::new(Connector::new(job.endpoint.clone())?);
     let tally = Shared::default();
     let mut serving = JoinSet::new();
+    // Before the first order is answered: whoever gives it knows then that nothing is left to prepare.
+    let numbers = job.first..job.first + job.count;
+    let identity = |number| Ok((number, connector.identity(&agent(number))?));
+    let mut identities = numbers.map(identity).collect::<Result<Vec<_>>>()?;
     while let Some(order) = inbox.recv().await {
         match order {
-            Order::Connect => connect(&job, &connector, &tally, &mut serving).await,
+            Order::Connect => {
+                connect(&job, &connector, std::mem::take(&mut identities), &tally, &mut serving).await;
+            }
             Order::Start | Order::Count | Order::Stop => {}
         }
         let said = {
@@ -58,14 +64,20 @@ pub(super) async fn run(job: AgentsJob, mut inbox: mpsc::Receiver<Order>) -> Res
     Ok(())
 }
 
-async fn connect(job: &AgentsJob, connector: &Arc<Connector>, tally: &Shared, serving: &mut JoinSet<()>) {
+async fn connect(
+    job: &AgentsJob,
+    connector: &Arc<Connector>,
+    identities: Vec<(u32, Identity)>,
+    tally: &Shared,
+    serving: &mut JoinSet<()>,
+) {
     let mut opening = JoinSet::new();
-    let mut numbers = job.first..job.first + job.count;
+    let mut identities = identities.into_iter();
     loop {
         while opening.len() < job.at_a_time as usize
-            && let Some(number) = numbers.next()
+            && let Some((number, identity)) = identities.next()
         {
-            opening.spawn_local(open(Arc::clone(connector), number, job.groups));
+            opening.spawn_local(open(Arc::clone(connector), number, identity, job.groups));
         }
         match opening.join_next().await {
             Some(Ok(Ok((number, link)))) => {
@@ -80,13 +92,13 @@ async fn connect(job: &AgentsJob, connector: &Arc<Connector>, tally: &Shared, se
     }
 }
 
-async fn open(connector: Arc<Connector>, number: u32, groups: u32) -> Result<(u32, Link)> {
-    let name = agent(number);
-    let mut link = connector.connect(&name, number).await?;
-    link.push(&connector.dialect().hello(&name, number, Some(groups)));
-    let welcome = link.next().await?;
-    connector.dialect().welcomed(&welcome)?;
-    Ok((number, link))
+async fn open(
+    connector: Arc<Connector>,
+    number: u32,
+    identity: Identity,
+    groups: u32,
+) -> Result<(u32, Link)> {
+    Ok((number, connector.register(&agent(number), identity, number, Some(groups)).await?))
 }
 
 /// The keepalive of one agent: its period, and when in it.

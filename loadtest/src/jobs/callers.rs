@@ -125,11 +125,8 @@ fn counted(counts: &mut Counts) -> Tally {
 /// When it cannot.
 pub(super) async fn open(connector: &Connector, index: u32) -> Result<(u32, Link)> {
     let name = format!("caller-{index:06}");
-    let mut link = connector.connect(&name, index).await.with_context(|| name.clone())?;
-    link.push(&connector.dialect().hello(&name, FIRST_CALLER + index, None));
-    let welcome = link.next().await?;
-    connector.dialect().welcomed(&welcome)?;
-    Ok((index, link))
+    let identity = connector.identity(&name)?;
+    Ok((index, connector.register(&name, identity, FIRST_CALLER + index, None).await?))
 }
 
 async fn work((index, link): (u32, Link), job: CallersJob, counts: Shared) {

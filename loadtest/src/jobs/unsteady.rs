@@ -131,9 +131,5 @@ async fn flood(connector: &Connector, number: u32) -> Result<()> {
 }
 
 async fn open(connector: &Connector, name: &str, number: u32, groups: Option<u32>) -> Result<Link> {
-    let mut link = connector.connect(name, number).await?;
-    link.push(&connector.dialect().hello(name, number, groups));
-    let welcome = link.next().await?;
-    connector.dialect().welcomed(&welcome)?;
-    Ok(link)
+    connector.register(name, connector.identity(name)?, number, groups).await
 }

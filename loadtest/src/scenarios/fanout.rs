@@ -18,6 +18,12 @@ use crate::worker::{Agents, Worker};
 const BURST_US: Bar = Bar { limit: 5.0, aim: 2.5 };
 const ONE_US: Bar = Bar { limit: 20.0, aim: 12.0 };
 
+/// A sender gets a part from every agent for every message: of a burst, more than a queue holds by default.
+const OUTBOUND: &str = "[limits]\noutbound_bytes = 268435456\n";
+
+const DELIVERIES: &str = "on the hub each is a CALL, its agent's RESULT and a part for the sender, on the relay the \
+     message alone; the hub's limits.outbound_bytes is 256 MiB, since so much waits for the sender of a burst";
+
 /// The load of `loadtest fanout`.
 #[derive(Clone, Debug, Args, Serialize)]
 pub(crate) struct FanoutLoad {
@@ -65,17 +71,14 @@ pub(crate) fn run(args: &FanoutArgs) -> Result<()> {
                 let relay = Relay::start(&run.binary, load.agents)?;
                 Some(measure(load, &relay.server(), *burst, &mut run)?)
             };
-            let hub = run.hub()?;
+            let hub = run.hub_with(OUTBOUND)?;
             let cost = measure(load, &Server::hub(&hub), *burst, &mut run)?;
             if let Some(floor) = floor {
                 run.report.add(&format!("hub over relay, {burst} at a time: CPU"), "x", cost / floor);
             }
         }
     }
-    run.report.note(
-        "deliveries",
-        Some("on the hub each is a CALL, its agent's RESULT and a part for the sender; on the relay the message alone".into()),
-    );
+    run.report.note("deliveries", Some(DELIVERIES.into()));
     run.finish()
 }
 
