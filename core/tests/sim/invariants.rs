@@ -1,27 +1,31 @@
 //! What always has to hold, each under its own name.
 
-use agent_reach_core::{Gauges, Now, Outgoing};
-use agent_reach_protocol::{ToAgent, decode_to_agent};
+use agent_reach_core::{ConnectionId, Effects, Gauges, Now, Outgoing};
+use agent_reach_protocol::{Accept, CallResult, Dispatch, ToAgent};
 
 use super::Sim;
-use super::model::{Asked, Conn, Given, Intent, Player};
+use super::callers::PER_AGENT;
+use super::model::{Asked, Conn, Given, Intent, Player, Select};
+use super::setting::{IN_FLIGHT, REGISTRATIONS, TWO_TIMEOUT_MS};
 
-/// Capabilities of the simulated world.
-pub(crate) const CAPABILITIES: [&str; 4] = ["x.one", "x.two", "x.three", "x.secret"];
+/// How the body of a piece begins.
+pub(crate) const PIECE: &str = "piece ";
 
-/// Who may call what: agent 2 may not call `x.two`.
-pub(crate) fn may_call(agent: &str, capability: &str) -> bool {
-    !(agent == "agent-2" && capability == "x.two")
-}
-
-/// Who may offer what: agent 1 may not offer `x.secret`.
-pub(crate) fn may_provide(agent: &str, capability: &str) -> bool {
-    !(agent == "agent-1" && capability == "x.secret")
+/// What is checked whatever has happened.
+pub(super) fn after_every_step(sim: &mut Sim) {
+    let gauges = sim.hub.gauges();
+    nothing_grows_without_bound(sim, &gauges);
+    counters_agree_with_facts(sim);
+    nothing_waits_unannounced(sim);
+    // A tick that is late lets what is due wait with it.
+    if sim.hub.next_timeout().is_none_or(|next| next > sim.now) {
+        every_call_ends_in_time(sim);
+    }
 }
 
 /// A RESULT that ends a call, or a part of it, is for a call that its caller has open on that connection:
 /// never a second end, never an end of something else.
-pub(crate) fn every_call_ends_exactly_once(conn: &Conn, id: u64) {
+pub(super) fn every_call_ends_exactly_once(conn: &Conn, id: u64) {
     assert!(
         conn.asked.contains_key(&id),
         "every_call_ends_exactly_once: {:?} has no open call {id}",
@@ -29,41 +33,116 @@ pub(crate) fn every_call_ends_exactly_once(conn: &Conn, id: u64) {
     );
 }
 
-/// A caller that has read everything waits for no call beyond its budget.
-pub(crate) fn every_call_ends_in_its_budget(sim: &Sim) {
+/// A caller that has read everything waits for no call beyond its budget, nor beyond the time of its phase.
+fn every_call_ends_in_time(sim: &Sim) {
     for conn in
         sim.conns.values().filter(|conn| conn.welcomed && !conn.pending && !conn.ended && !conn.closed)
     {
         for (id, asked) in &conn.asked {
             let late = asked.due.is_some_and(|due| sim.now > due.plus_ms(1));
-            assert!(
-                !late,
-                "every_call_ends_in_its_budget: call {id} of {:?} is still open: {asked:?}",
-                conn.id
-            );
+            assert!(!late, "every_call_ends_in_its_budget: call {id} of {:?}: {asked:?}", conn.id);
+            let late = asked.phase_due.is_some_and(|due| !asked.shared && sim.now > due.plus_ms(1));
+            assert!(!late, "every_phase_ends_in_its_time: call {id} of {:?}: {asked:?}", conn.id);
         }
     }
 }
 
+/// No deadline passes before its time.
+pub(super) fn no_deadline_comes_early(now: Now, asked: &Asked, intent: &Intent, code: &str) {
+    let Some(arrived) = asked.arrived.filter(|_| !asked.shared) else { return };
+    // Priority may halve the processing time, and the capability may allow less.
+    let least = match code {
+        "accept_timeout" => intent.accept_ms,
+        "timeout" => (intent.timeout_ms / 2).min(TWO_TIMEOUT_MS),
+        "budget_exhausted" => intent.budget_ms,
+        _ => 0,
+    };
+    assert!(now >= arrived.plus_ms(least), "no_deadline_comes_early: {code} of {asked:?} of {intent:?}");
+}
+
 /// Nobody cancels a call but its asker, by CANCEL or by staying away for the whole resume window.
-pub(crate) fn only_the_asker_cancels(now: Now, intent: &Intent) {
+pub(super) fn only_the_asker_cancels(now: Now, intent: &Intent) {
     let abandoned = intent.abandoned || intent.window.is_some_and(|end| now >= end);
     assert!(intent.cancelled || abandoned, "only_the_asker_cancels: {intent:?}");
 }
 
-/// A call goes only to an agent that may offer it, does offer it, and from a caller who may call it.
-pub(crate) fn only_authorised_targets(target: &Player, given: &Given) {
-    let name = given.capability.as_str();
+/// A call goes only to an agent that may offer it, does offer it, and from a caller who may call it. What was
+/// queued before a change may still be there; what runs goes on.
+pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, attempt: u64) {
+    let (target, name) = (&sim.players[conn.agent], given.capability.as_str());
+    if attempt > 1 {
+        let came_back = target.lived.get(&conn.life).is_some_and(|times| *times > 1);
+        assert!(came_back, "what_is_given_again_goes_to_the_same_life: {} got {given:?}", target.name);
+        return;
+    }
+    let declared = sim.players.iter().find(|player| player.name == given.caller);
+    let declared = declared.and_then(|player| player.declares.as_ref());
+    let allowed = sim.rules_since(conn.taken_since).any(|rules| {
+        rules.may_provide(&target.name, name)
+            && rules.may_call(&given.caller, name)
+            && sim.intent(given.number).is_none_or(|intent| rules.resolve(intent.capability) == name)
+    });
+    let offered = conn.offered.get(name).is_some_and(|(on, since)| *on || *since >= conn.taken_since);
     assert!(
-        target.offers.contains(&name) && may_provide(&target.name, name) && may_call(&given.caller, name),
+        offered && allowed && declared.is_none_or(|declared| declared.contains(&name)),
         "only_authorised_targets: {} got {name} from {}",
         target.name,
         given.caller
     );
 }
 
+/// Nothing new goes to an agent that is out of routing: silent, draining by its own word, or unhealthy.
+pub(super) fn nothing_new_to_who_is_out_of_routing(sim: &Sim, conn: &Conn, attempt: u64) {
+    if attempt > 1 {
+        return;
+    }
+    let out = [conn.out.suspect, conn.out.status, conn.out.health];
+    assert!(
+        out.iter().flatten().all(|since| *since >= conn.taken_since),
+        "nothing_new_to_who_is_out_of_routing: {:?} {:?}",
+        conn.id,
+        conn.out
+    );
+    let drained = sim.drained.is_some_and(|since| since < conn.taken_since);
+    assert!(!drained, "nothing_new_after_a_drain_began: {:?}", conn.id);
+}
+
+/// What a caller says of its targets binds the choice, and what it sends comes as it was sent.
+pub(super) fn a_call_keeps_what_its_caller_said(
+    intent: &Intent,
+    target: &Player,
+    given: &Given,
+    call: &Dispatch<'_>,
+    body: usize,
+) {
+    let named = intent.agents.is_empty() || intent.agents.contains(&target.name);
+    let zone = intent.zone.is_none_or(|zone| zone == target.zone);
+    let same_id = intent.request_id.as_ref().is_none_or(|own| *own == given.request_id);
+    let in_budget = call.deadline_ms <= intent.budget_ms;
+    // The same request id for something else, once the first is forgotten.
+    let retold = intent.times_asked > 1;
+    assert!(
+        named
+            && zone
+            && same_id
+            && in_budget
+            && (body == intent.body || retold && body == intent.body + 1)
+            && intent.stream == call.stream,
+        "a_call_keeps_what_its_caller_said: {intent:?} {given:?}, {body} bytes for {target:?}"
+    );
+}
+
+/// The hub gives a provider no more credit than callers gave it, and callers get no more pieces than they gave
+/// credit for.
+pub(super) fn no_more_credit_than_was_given(intent: &Intent, given: &Given) {
+    assert!(
+        given.granted <= intent.granted || !given.stream,
+        "no_more_credit_than_was_given: {given:?} of {intent:?}"
+    );
+}
+
 /// A provider has no more calls, beside cancelled ones, than it has room for.
-pub(crate) fn slots_never_exceed_max_concurrency(target: &Player, conn: &Conn) {
+pub(super) fn slots_never_exceed_max_concurrency(target: &Player, conn: &Conn) {
     let running = conn.given.values().filter(|given| !given.cancelled).count() as u64;
     assert!(
         running <= target.slots,
@@ -73,30 +152,88 @@ pub(crate) fn slots_never_exceed_max_concurrency(target: &Player, conn: &Conn) {
     );
 }
 
-/// Taking from a queue lowers the gauge by exactly what was taken, and all queues together stay within their
-/// bounds.
-pub(crate) fn queue_bytes_equal_the_gauge(before: usize, after: usize, batch: &[Outgoing]) {
+/// A capability is not called more often than its `qps_limit`, beside what its full bucket held.
+pub(super) fn quotas_hold(now: Now, target: &Player, conn: &Conn) {
+    let Some(qps) = target.qps else { return };
+    let elapsed = now.ms_since(conn.registered) + 1;
+    let most = qps * (conn.buckets as f64 + elapsed as f64 / 1000.0);
+    assert!(conn.taken as f64 <= most, "quotas_hold: {} of {most} at {}", conn.taken, target.name);
+}
+
+/// No agent registers more often than the storm limit allows.
+pub(super) fn registrations_stay_within_their_share(now: Now, player: &mut Player) {
+    player.registered.push_back(now);
+    while player.registered.front().is_some_and(|at| now.ms_since(*at) >= 10_000) {
+        player.registered.pop_front();
+    }
+    assert!(
+        player.registered.len() <= REGISTRATIONS,
+        "registrations_stay_within_their_share: {} {:?}",
+        player.name,
+        player.registered
+    );
+}
+
+/// Taking from a queue lowers the gauge by exactly what was taken.
+pub(super) fn queue_bytes_equal_the_gauge(before: usize, after: usize, batch: &[Outgoing]) {
     let cost = |outgoing: &Outgoing| {
         size_of::<Outgoing>() + if let Outgoing::Message(message) = outgoing { message.len() } else { 0 }
     };
     let taken: usize = batch.iter().map(cost).sum();
-    assert_eq!(before - after, taken, "queue_bytes_equal_the_gauge: by what was taken");
+    assert!(before - after == taken, "queue_bytes_equal_the_gauge: {before} - {after} by {taken}");
 }
 
 /// Once every queue is empty the gauge is zero.
-pub(crate) fn empty_queues_have_no_bytes(gauges: &Gauges) {
-    assert_eq!(gauges.outbound_bytes, 0, "queue_bytes_equal_the_gauge: every queue is empty");
+pub(super) fn empty_queues_have_no_bytes(gauges: &Gauges) {
+    let bytes = gauges.outbound_bytes;
+    assert!(bytes == 0, "queue_bytes_equal_the_gauge: every queue is empty, but {bytes}");
 }
 
-/// A full queue ends its connection: what waits never stays above the bound of all connections.
-pub(crate) fn queue_bytes_stay_within_their_bound(sim: &Sim) {
-    let gauges = sim.hub.gauges();
-    let (bound, bytes) = (gauges.connections * (sim.outbound_bytes + 512), gauges.outbound_bytes);
-    assert!(bytes <= bound, "queue_bytes_stay_within_their_bound: {bytes} of {bound}");
+/// Every message fits into what the peer was told it may have.
+pub(super) fn no_message_is_over_the_limit(most: usize, batch: &[Outgoing]) {
+    for outgoing in batch {
+        if let Outgoing::Message(message) = outgoing {
+            assert!(message.len() <= most, "no_message_is_over_the_limit: {}: {message:?}", message.len());
+        }
+    }
+}
+
+/// What peers can make grow stays within its bound.
+fn nothing_grows_without_bound(sim: &Sim, gauges: &Gauges) {
+    let players = sim.players.len();
+    let slots: u64 = sim.players.iter().map(|player| player.slots).sum();
+    let agents = gauges.agents_ready
+        + gauges.agents_degraded
+        + gauges.agents_draining
+        + gauges.agents_suspect
+        + gauges.agents_away;
+    let bounds = [
+        ("connections", gauges.connections, sim.conns.len()),
+        ("agents", agents, players),
+        ("calls", gauges.calls, players * IN_FLIGHT),
+        ("in_flight", gauges.in_flight, usize::try_from(slots).unwrap()),
+        ("watches", gauges.watches, players * 16),
+        // One for each connection, leg and agent, the sweep and the drain.
+        ("timers", gauges.timers, gauges.connections + gauges.in_flight + agents + 2),
+        ("outbound_bytes", gauges.outbound_bytes, gauges.connections * (sim.settings.outbound_bytes + 2048)),
+        // The last call that had room may have further targets.
+        ("open_bytes", gauges.open_bytes, sim.settings.open_bytes + players * 512),
+        ("remembered_bytes", gauges.remembered_bytes, sim.settings.dedupe_bytes + (gauges.calls + 1) * 512),
+    ];
+    for (what, is, most) in bounds {
+        assert!(is <= most, "nothing_grows_without_bound: {is} {what}, {most} are allowed");
+    }
+}
+
+/// Every end is told once as a fact and counted once.
+fn counters_agree_with_facts(sim: &Sim) {
+    let counters = sim.hub.counters();
+    let counted = counters.calls_completed + counters.calls_failed;
+    assert!(counted == sim.ends, "counters_agree_with_facts: {counted} and {}", sim.ends);
 }
 
 /// Nothing follows a WebSocket close, and nothing is sent to a connection that is closed.
-pub(crate) fn no_frame_to_a_closed_session(conn: &Conn, batch: &[Outgoing]) {
+pub(super) fn no_frame_to_a_closed_session(conn: &Conn, batch: &[Outgoing]) {
     let end = batch.iter().position(|outgoing| matches!(outgoing, Outgoing::Close { .. }));
     let after = end.map_or(0, |end| batch.len() - end - 1);
     assert!(
@@ -106,75 +243,134 @@ pub(crate) fn no_frame_to_a_closed_session(conn: &Conn, batch: &[Outgoing]) {
     );
 }
 
-/// The pieces of a stream come without gaps to its asker, as long as nobody else asks for the same intent.
-pub(crate) fn chunks_gapless_per_asker(asked: &mut Asked, target: &str, seq: u64) {
+/// ACCEPT comes before the pieces and the end of what it accepts.
+pub(super) fn accept_comes_first(asked: &mut Asked, accept: &Accept<'_>) {
+    let target = accept.target.unwrap_or_default();
+    let begun = asked.next_seq.get(target).is_some_and(|next| *next > 0) || asked.parts.contains(target);
+    assert!(
+        !begun || asked.shared || accept.attempt != Some(1),
+        "accept_comes_first: of {target} behind its pieces: {asked:?}"
+    );
+}
+
+/// The pieces of a stream come without gaps to its asker, as long as nobody else asks for the same intent, and
+/// no more of them than it gave credit for.
+pub(super) fn chunks_are_gapless_and_within_credit(asked: &mut Asked, target: &str, seq: u64) {
     let next = asked.next_seq.entry(target.to_owned()).or_default();
     let begins_late = asked.shared && *next == 0;
     assert!(
         seq == *next || begins_late || asked.shared && seq > *next,
-        "chunks_gapless_per_asker: {seq} where {next} was due"
+        "chunks_are_gapless: {seq} where {next} was due"
     );
     *next = seq + 1;
+    assert!(
+        asked.shared || seq < asked.granted,
+        "no_more_credit_than_was_given: piece {seq} of {}",
+        asked.granted
+    );
 }
 
-/// A provider is not given as new what it runs already, nor what it completed within the time of memory.
-pub(crate) fn no_request_id_runs_twice(now: Now, target: &Player, conn: &Conn, given: &Given, attempt: u64) {
+/// What comes back is what was made for this very intent, and for this very body.
+pub(super) fn an_answer_is_of_its_own_call(said: &str, body: &[u8]) {
+    let body = String::from_utf8_lossy(body);
+    assert!(body.trim_end() == said, "an_answer_is_of_its_own_call: {body:?} where {said:?} was due");
+}
+
+/// A fan-out has one part for each target, and its summary counts them.
+pub(super) fn parts_add_up_to_the_summary(asked: &mut Asked, intent: &Intent, result: &CallResult<'_>) {
+    if result.more {
+        let target = result.target.unwrap_or_default();
+        let first = asked.parts.insert(target.to_owned());
+        assert!(first || asked.shared, "parts_add_up_to_the_summary: a second part of {target}");
+        return;
+    }
+    let Some(summary) = result.summary else { return };
+    let counted = summary.completed + summary.failed;
+    assert!(summary.targets == counted, "parts_add_up_to_the_summary: {summary:?}");
+    let parts = asked.parts.len() as u64;
+    // A cancelled one ends without the parts that were open.
+    let exact = !asked.shared && !intent.cancelled && !intent.abandoned && intent.window.is_none();
+    assert!(
+        if exact { parts == summary.targets } else { asked.shared || parts <= summary.targets },
+        "parts_add_up_to_the_summary: {parts} parts, {summary:?}, {asked:?}"
+    );
+    if let Select::Count(most) = intent.select {
+        assert!(summary.targets <= most, "parts_add_up_to_the_summary: more than {most} targets");
+    }
+}
+
+/// Nobody is given as new what somebody runs already, nor what was completed within the time of memory.
+pub(super) fn no_request_id_runs_twice(sim: &Sim, id: ConnectionId, given: &Given, attempt: u64) {
     if attempt > 1 {
         return;
     }
+    let Some(intent) = sim.intent(given.number) else { return };
     let same = |other: &Given| other.caller == given.caller && other.request_id == given.request_id;
-    let runs = conn.given.values().any(|other| !other.cancelled && !other.notify && same(other));
-    let key = (conn.life, given.caller.clone(), given.request_id.clone());
-    let ran = target.completed.get(&key).is_some_and(|until| now < *until);
+    let runs = sim
+        .conns
+        .values()
+        .filter(|conn| conn.id == id || !(conn.left || conn.pending || conn.unheard || intent.is_fan_out()))
+        .flat_map(|conn| conn.given.values())
+        // The CANCEL of an older one may be behind it in the queue.
+        .any(|other| !other.cancelled && !other.notify && same(other) && other.call < given.call);
+    let key = (given.caller.clone(), given.request_id.clone());
+    let since = sim.conns.get(&id).map_or(sim.now, |conn| conn.taken_since);
+    let ran =
+        !intent.is_fan_out() && sim.ran.get(&key).is_some_and(|(at, until)| since > *at && sim.now < *until);
     assert!(!runs && !ran, "no_request_id_runs_twice: {given:?} runs: {runs}, ran: {ran}");
 }
 
 /// Control envelopes never wait behind bodies; only what is about a CALL that waited too stays behind it.
-pub(crate) fn control_goes_before_data(conn: &mut Conn, batch: &[Outgoing]) {
-    let mut bodies = false;
-    for outgoing in batch {
-        let Outgoing::Message(message) = outgoing else {
-            assert!(
-                !bodies || matches!(outgoing, Outgoing::Close { .. }),
-                "control_goes_before_data: a ping"
-            );
-            continue;
-        };
-        match decode_to_agent(message).expect("readable").0 {
-            ToAgent::Call(call) => {
-                bodies = true;
-                conn.calls_read.insert(call.id);
-            }
-            ToAgent::Result(_) | ToAgent::Chunk(_) | ToAgent::Error(_) => bodies = true,
-            ToAgent::Credit(credit) => about(conn, bodies, credit.id),
-            ToAgent::Cancel(cancel) => about(conn, bodies, cancel.id),
-            ToAgent::Welcome(_) | ToAgent::Goodbye(_) | ToAgent::Accept(_) => {
-                assert!(!bodies, "control_goes_before_data: {message:?}");
-            }
+/// `bodies` says whether one was before this in the same batch; `None` is a ping.
+pub(super) fn control_goes_before_data(conn: &mut Conn, bodies: &mut bool, envelope: Option<&ToAgent<'_>>) {
+    match envelope {
+        Some(ToAgent::Call(call)) => {
+            *bodies = true;
+            conn.calls_read.insert(call.id);
+        }
+        Some(ToAgent::Result(_) | ToAgent::Chunk(_) | ToAgent::Error(_)) => *bodies = true,
+        Some(ToAgent::Credit(credit)) => about(conn, *bodies, credit.id),
+        Some(ToAgent::Cancel(cancel)) => about(conn, *bodies, cancel.id),
+        None | Some(ToAgent::Welcome(_) | ToAgent::Goodbye(_) | ToAgent::Accept(_)) => {
+            assert!(!*bodies, "control_goes_before_data: {envelope:?}");
         }
     }
 }
 
 fn about(conn: &Conn, bodies: bool, id: u64) {
     assert!(!bodies || conn.calls_read.contains(&id), "control_goes_before_data: about call {id}");
-    assert!(id <= conn.last_given.max(*conn.calls_read.last().unwrap_or(&0)), "about a call before its CALL");
+    assert!(
+        id <= conn.last_given.max(*conn.calls_read.last().unwrap_or(&0)),
+        "control_goes_before_data: about call {id} before its CALL"
+    );
 }
 
 /// After a Tick nothing that is due is left: the shell that follows `next_timeout` never spins.
-pub(crate) fn no_timer_of_the_past(now: Now, next: Option<Now>) {
+pub(super) fn no_timer_of_the_past(now: Now, next: Option<Now>) {
     assert!(next.is_none_or(|next| next > now), "no_timer_of_the_past: {next:?} at {now:?}");
 }
 
 /// A connection is woken exactly when it has something to read that it does not know of.
-pub(crate) fn nothing_waits_unannounced(sim: &mut Sim) {
-    let idle: Vec<_> = sim.conns.values().filter(|conn| !conn.pending).map(|conn| conn.id).collect();
-    for id in idle {
-        let waits = sim.hub.take_outbound(id, 0, 0, &mut Vec::new()).is_some();
-        assert!(!waits, "nothing_waits_unannounced: {id:?} was not woken");
+fn nothing_waits_unannounced(sim: &mut Sim) {
+    for conn in sim.conns.values().filter(|conn| !conn.pending) {
+        let waits = sim.hub.take_outbound(conn.id, 0, 0, &mut Vec::new()).is_some();
+        assert!(!waits, "nothing_waits_unannounced: {:?} was not woken", conn.id);
     }
 }
 
-/// When everybody has left and every window has passed, nothing is left of anybody.
-pub(crate) fn nothing_is_left(gauges: &Gauges) {
-    assert_eq!(*gauges, Gauges::default(), "nothing_is_left");
+/// What comes late of an older connection changes nothing.
+pub(super) fn a_newer_generation_is_untouched(effects: &Effects, same: bool) {
+    assert!(
+        same && effects.wake.is_empty() && effects.facts.is_empty(),
+        "a_newer_generation_is_untouched: {effects:?}"
+    );
+}
+
+impl Sim {
+    /// The intent with this number.
+    pub(super) fn intent(&self, number: u64) -> Option<&Intent> {
+        let number = number.checked_sub(1)?;
+        let player = self.players.get(usize::try_from(number / PER_AGENT).ok()?)?;
+        player.intents.get(usize::try_from(number % PER_AGENT).ok()?)
+    }
 }

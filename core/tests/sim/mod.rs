@@ -1,118 +1,127 @@
 //! A seeded world around the hub: agents that call each other, come and go, read slowly and talk nonsense.
 
+mod callers;
 mod dice;
+mod hostile;
 mod invariants;
 mod model;
-mod peers;
+mod network;
+mod providers;
 mod reading;
+pub(crate) mod runner;
+mod setting;
+mod settled;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use agent_reach_core::{ConnectionId, Effects, Fact, Hub, Input, Now, Peer, Policy, Rule, Settings};
-use bytes::Bytes;
+use agent_reach_core::{ConnectionId, DedupeOutcome, Effects, Fact, Hub, Input, Liveness, Now, Settings};
 
 use self::dice::Dice;
-use self::model::{Conn, Event, Player, RESUME_MS};
-use crate::world::shown;
-
-/// Longest budget of a simulated call, in milliseconds.
-pub(crate) const BUDGET_MAX_MS: u64 = 8000;
-
-/// How long the world lives before everybody leaves, in milliseconds.
-const LIFE_MS: u64 = 25_000;
+use self::model::{Conn, Event, Player};
+use self::setting::Rules;
 
 /// One run.
 pub(crate) struct Sim {
     seed: u64,
-    pub(crate) dice: Dice,
-    pub(crate) hub: Hub,
-    pub(crate) now: Now,
-    pub(crate) outbound_bytes: usize,
-    pub(crate) players: Vec<Player>,
-    pub(crate) conns: BTreeMap<ConnectionId, Conn>,
+    dice: Dice,
+    hub: Hub,
+    now: Now,
+    /// When the world ends.
+    end: Now,
+    settings: Settings,
+    /// The rules in force, and since when; the latest last.
+    rules: Vec<(Now, Rules)>,
+    players: Vec<Player>,
+    conns: BTreeMap<ConnectionId, Conn>,
     events: BTreeMap<(Now, u64), Event>,
     numbers: u64,
     places: Vec<ConnectionId>,
-    log: VecDeque<String>,
+    /// `(caller, request_id)` that somebody completed, when, and until when the hub remembers it.
+    ran: BTreeMap<(String, String), (Now, Now)>,
+    /// The hub's tick may come behind other things that were due with it.
+    tardy: bool,
+    /// Nobody begins anything new, and everybody answers.
+    quiet: bool,
+    drained: Option<Now>,
+    /// When everybody has to have gone who was there when the drain began.
+    gone_by: Now,
+    stopped: bool,
+    /// Calls that ended, by the hub's own word.
+    ends: u64,
+    /// The last steps, for whoever reads a failing seed.
+    log: Option<VecDeque<String>>,
     log_steps: usize,
+    /// A hash over everything that happened.
+    history: u64,
     /// What came about, and how often: a world that meets nothing proves nothing.
-    met: BTreeMap<String, u64>,
+    met: BTreeMap<&'static str, u64>,
+}
+
+/// What is left of a run.
+pub(crate) struct Story {
+    /// What came about, and how often.
+    pub(crate) met: BTreeMap<&'static str, u64>,
+    /// A hash over everything that the hub said, and when.
+    pub(crate) history: u64,
 }
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let steps: Vec<String> = self.log.drain(..).collect();
-            eprintln!("the last steps:\n{}\nSIM_SEED={}", steps.join("\n"), self.seed);
+        if let Some(log) = self.log.as_ref().filter(|_| std::thread::panicking()) {
+            let steps: Vec<&str> = log.iter().map(String::as_str).collect();
+            eprintln!("the last steps of seed {}:\n{}", self.seed, steps.join("\n"));
         }
     }
-}
-
-fn policy() -> Policy {
-    let rule = |identity: Option<&str>, provide: &[&str], call: &[&str]| Rule {
-        identity: identity.map(|name| format!("spiffe://d/agent/{name}")),
-        agent_ids: None,
-        provide: provide.iter().map(|p| p.parse().unwrap()).collect(),
-        call: call.iter().map(|p| p.parse().unwrap()).collect(),
-    };
-    let rules = vec![
-        rule(Some("agent-1"), &["x.one", "x.two", "x.three"], &["*"]),
-        rule(Some("agent-2"), &["*"], &["x.one", "x.three", "x.secret", "hub.*"]),
-        rule(None, &["*"], &["*"]),
-    ];
-    Policy { version: 1, rules, aliases: BTreeMap::from([("also.one".to_owned(), "x.one".to_owned())]) }
 }
 
 impl Sim {
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let outbound_bytes = dice.pick(&[4096, 16_384, 1 << 20]);
-        let settings = Settings {
-            seed,
-            handshake_timeout_ms: 1000,
-            keepalive_ms: 1000,
-            suspect_ms: 3000,
-            gone_ms: dice.pick(&[5000, 12_000]),
-            resume_ms: RESUME_MS,
-            accept_timeout_ms: 500,
-            timeout_ms: 2000,
-            budget_ms: 5000,
-            max_in_flight: 20,
-            outbound_bytes,
-            open_bytes: dice.pick(&[20_000, 1 << 20]),
-            watch_bytes: dice.pick(&[2000, 1 << 20]),
-            traces: 50,
-            ..Settings::default()
-        };
+        let settings = setting::settings(seed, &mut dice);
+        let now = Now::from_millis(1);
+        let life_ms = dice.pick(&[2000, 4000, 6000, 15_000]);
         let mut sim = Self {
             seed,
-            hub: Hub::new(settings, policy()),
-            now: Now::from_millis(1),
-            outbound_bytes,
+            hub: Hub::new(settings.clone(), Rules::First.policy()),
+            now,
+            end: now.plus_ms(life_ms),
+            settings,
+            rules: vec![(now, Rules::First)],
             players: Vec::new(),
             conns: BTreeMap::new(),
             events: BTreeMap::new(),
             numbers: 0,
             places: Vec::new(),
-            log: VecDeque::new(),
-            log_steps: std::env::var("SIM_STEPS").map_or(50, |steps| steps.parse().unwrap_or(50)),
+            ran: BTreeMap::new(),
+            tardy: dice.percent(30),
+            quiet: false,
+            drained: None,
+            gone_by: now,
+            stopped: false,
+            ends: 0,
+            log: None,
+            log_steps: 0,
+            history: 0xcbf2_9ce4_8422_2325,
             met: BTreeMap::new(),
             dice,
         };
-        let players = sim.dice.from(2, 7);
-        for number in 0..players {
+        for number in 0..sim.dice.from(2, 7) {
             sim.add_player(number);
         }
-        sim.later(500, 2000, Event::Audit);
-        if sim.dice.percent(50) {
-            sim.later(LIFE_MS - 8000, LIFE_MS - 6000, Event::Drain);
-        }
+        sim.plan(life_ms);
+        sim
+    }
+
+    /// The same run, with its last steps told when it fails.
+    pub(crate) fn told(seed: u64, steps: usize) -> Self {
+        let mut sim = Self::new(seed);
+        (sim.log, sim.log_steps) = (Some(VecDeque::new()), steps);
         sim
     }
 
     fn add_player(&mut self, number: u64) {
         let mut offers: Vec<&'static str> = Vec::new();
-        for name in invariants::CAPABILITIES {
+        for name in setting::CAPABILITIES {
             if self.dice.percent(60) {
                 offers.push(name);
             }
@@ -123,22 +132,110 @@ impl Sim {
             life: 1,
             conn: None,
             slots: self.dice.from(1, 4),
+            zone: self.dice.pick(&["east", "west"]),
             offers,
+            declares: self.dice.percent(10).then(|| vec!["x.one", "x.two"]),
+            qps: self.dice.percent(25).then_some(2.0),
             intents: Vec::new(),
             unfinished: Vec::new(),
-            completed: BTreeMap::new(),
+            registered: VecDeque::new(),
+            greeted: 0,
+            lived: BTreeMap::new(),
         });
         self.later(0, 500, Event::Connect(at));
-        self.later(2000, 15_000, Event::Lose(at));
+        self.later(500, 10_000, Event::Lose(at));
     }
 
-    /// Runs from the first connection to the last trace of anybody. Returns what came about, and how often.
-    pub(crate) fn run(mut self) -> BTreeMap<String, u64> {
-        let end = self.now.plus_ms(LIFE_MS);
-        while self.step(end) {}
+    /// What happens to the whole world, and when.
+    fn plan(&mut self, life_ms: u64) {
+        self.later(500, 2000, Event::Audit);
+        self.later(500, 5000, Event::Stale);
+        for (share, event) in [
+            (25, Event::Drain),
+            (15, Event::Restart),
+            (10, Event::Stop),
+            (30, Event::Policy),
+            (15, Event::Jump),
+        ] {
+            if self.dice.percent(share) {
+                self.later(life_ms / 4, life_ms, event);
+            }
+        }
+    }
+
+    /// Runs from the first connection to the last trace of anybody.
+    pub(crate) fn run(mut self) -> Story {
+        while self.step() {}
+        if self.drained.is_none() && !self.stopped && self.dice.percent(40) {
+            self.becomes_quiet();
+        }
         self.everybody_leaves();
-        *self.met.entry("late".to_owned()).or_default() += self.hub.counters().late;
-        std::mem::take(&mut self.met)
+        *self.met.entry("late").or_default() += self.hub.counters().late;
+        Story { met: std::mem::take(&mut self.met), history: self.history }
+    }
+
+    /// The next thing that happens, be it of the world or of the hub's own timers.
+    fn step(&mut self) -> bool {
+        let event = self.events.first_key_value().map(|((at, _), _)| *at);
+        let timer = self.hub.next_timeout();
+        let Some(at) = [event, timer].into_iter().flatten().min() else { return false };
+        if at > self.end {
+            return false;
+        }
+        self.now = self.now.max(at);
+        let event_is_due = event.is_some_and(|event| event <= self.now);
+        let overtakes = event_is_due && self.tardy && self.dice.percent(50);
+        if !overtakes && timer.is_some_and(|timer| timer <= self.now) {
+            self.tick();
+        } else if event_is_due && let Some((_, event)) = self.events.pop_first() {
+            self.happen(event);
+        }
+        invariants::after_every_step(self);
+        true
+    }
+
+    fn tick(&mut self) {
+        self.input(Input::Tick, || "tick".to_owned());
+        invariants::no_timer_of_the_past(self.now, self.hub.next_timeout());
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Connect(agent) => self.connect(agent),
+            Event::Arrive(id) => self.arrive(id),
+            Event::Read(id) => self.read(id),
+            Event::Close(id) => self.close(id),
+            Event::Keepalive(id) => self.keepalive(id),
+            Event::Ask(id) => self.ask(id),
+            Event::Work(id, call) => self.work(id, call),
+            Event::Cancel(id, call) => self.cancel(id, call),
+            Event::Nonsense(id) => self.nonsense(id),
+            Event::Update(id) => self.update(id),
+            Event::Lose(agent) => self.lose(agent),
+            Event::Audit => self.audit(),
+            Event::Policy => self.change_rules(),
+            Event::Stale => self.stale(),
+            Event::Jump => self.jump(),
+            Event::Drain => self.drain(),
+            Event::Drained => settled::nothing_is_left_after_a_drain(self),
+            Event::Stop => self.stop(),
+            Event::Restart => self.restart(),
+        }
+    }
+
+    fn everybody_leaves(&mut self) {
+        self.events.clear();
+        let open: Vec<ConnectionId> = self.conns.keys().copied().collect();
+        for id in open {
+            self.close(id);
+            invariants::after_every_step(self);
+        }
+        for _ in 0..10_000 {
+            let Some(next) = self.hub.next_timeout() else { break };
+            self.now = self.now.max(next);
+            self.tick();
+        }
+        settled::nothing_is_left(&self.hub.gauges());
     }
 
     fn meet(&mut self, fact: &Fact) {
@@ -151,185 +248,121 @@ impl Sim {
             Fact::CallEnded { outcome, .. } => outcome.as_str(),
             Fact::Dedupe(outcome) => outcome.as_str(),
         };
-        *self.met.entry(what.to_owned()).or_default() += 1;
-        if let Fact::Left { agent, reason } = fact {
-            self.came_or_went(agent, *reason == "gone");
-        } else if let Fact::Registered { agent, .. } = fact {
-            self.came_or_went(agent, false);
+        *self.met.entry(what).or_default() += 1;
+        self.mark(what.as_bytes());
+        match fact {
+            Fact::Left { agent, reason } => self.went(agent, *reason == "gone" || *reason == "stopped"),
+            Fact::Registered { agent, replaced, .. } => {
+                if *replaced {
+                    self.went(agent, false);
+                }
+                self.came(agent);
+            }
+            Fact::Liveness { agent, to } => self.was_heard(agent, *to),
+            Fact::CallEnded { .. } => self.ends += 1,
+            // What was forgotten early may run again.
+            Fact::Dedupe(DedupeOutcome::Evicted) => self.ran.clear(),
+            Fact::Refused { .. } | Fact::SlowConsumer { .. } | Fact::Dedupe(_) => {}
         }
     }
 
-    /// The windows of what an agent has open begin again; or it is settled at once.
-    fn came_or_went(&mut self, agent: &str, settled: bool) {
+    /// The windows of what an agent has open begin; or it is settled at once.
+    fn went(&mut self, agent: &str, settled: bool) {
         let now = self.now;
         let Some(at) = self.players.iter().position(|player| player.name == agent) else { return };
-        let open = self.conns.values().filter(|conn| conn.agent == at).flat_map(|conn| conn.asked.values());
-        let open: Vec<usize> =
-            open.filter_map(|a| a.intent).chain(self.players[at].unfinished.iter().copied()).collect();
-        for conn in self.conns.values_mut().filter(|conn| conn.agent == at) {
+        for conn in self.conns.values_mut().filter(|conn| conn.agent == at && !conn.left) {
             conn.left = true;
-        }
-        for intent in open {
-            let intent = &mut self.players[at].intents[intent];
-            intent.open_window(now);
-            intent.abandoned |= settled;
+            for intent in conn.asked.values().filter_map(|asked| asked.arrived.and(asked.intent)) {
+                let intent = &mut self.players[at].intents[intent];
+                intent.open_window(now);
+                intent.abandoned |= settled;
+            }
         }
     }
 
-    /// The next thing that happens, be it of the world or of the hub's own timers.
-    fn step(&mut self, end: Now) -> bool {
-        let event = self.events.first_key_value().map(|((at, _), _)| *at);
-        let timer = self.hub.next_timeout();
-        let Some(at) = [event, timer].into_iter().flatten().min() else { return false };
-        if at > end {
-            return false;
+    fn came(&mut self, agent: &str) {
+        let now = self.now;
+        assert!(self.drained.is_none(), "nothing_new_after_a_drain_began: {agent} registered");
+        let Some(player) = self.players.iter_mut().find(|player| player.name == agent) else { return };
+        invariants::registrations_stay_within_their_share(now, player);
+        *player.lived.entry(player.greeted).or_default() += 1;
+        // A provider that came back is given its calls again, with a phase one of their own.
+        for asked in self.conns.values_mut().flat_map(|conn| conn.asked.values_mut()) {
+            asked.phase_due = None;
         }
-        self.now = self.now.max(at);
-        if timer.is_some_and(|timer| timer <= self.now) {
-            self.input("tick".to_owned(), Input::Tick);
-            invariants::no_timer_of_the_past(self.now, self.hub.next_timeout());
-        } else if let Some((_, event)) = self.events.pop_first() {
-            self.happen(event);
-        }
-        self.check();
-        true
     }
 
-    fn everybody_leaves(&mut self) {
-        self.events.clear();
-        let open: Vec<ConnectionId> = self.conns.keys().copied().collect();
-        for id in open {
-            self.close(id);
-            self.check();
+    fn was_heard(&mut self, agent: &str, to: Liveness) {
+        let now = self.now;
+        let Some(at) = self.players.iter().position(|player| player.name == agent) else { return };
+        for conn in self.conns.values_mut().filter(|conn| conn.agent == at && !conn.left) {
+            conn.out.suspect = (to == Liveness::Suspect).then_some(now);
         }
-        for _ in 0..10_000 {
-            let Some(next) = self.hub.next_timeout() else { break };
-            self.now = self.now.max(next);
-            self.input("tick".to_owned(), Input::Tick);
-            invariants::no_timer_of_the_past(self.now, self.hub.next_timeout());
-        }
-        invariants::nothing_is_left(&self.hub.gauges());
-    }
-
-    fn check(&mut self) {
-        invariants::every_call_ends_in_its_budget(self);
-        invariants::queue_bytes_stay_within_their_bound(self);
-        invariants::nothing_waits_unannounced(self);
     }
 
     /// Notes something for whoever reads a failing seed.
-    pub(crate) fn note(&mut self, text: String) {
-        if self.log.len() >= self.log_steps {
-            self.log.pop_front();
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        let Some(log) = &mut self.log else { return };
+        if log.len() >= self.log_steps {
+            log.pop_front();
         }
-        self.log.push_back(format!("{:>9} us  {text}", self.now.micros()));
+        log.push_back(format!("{:>9} us  {}", self.now.micros(), text()));
+    }
+
+    /// Takes something into the history of the world.
+    fn mark(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.history =
+                (self.history ^ u64::from_le_bytes(word)).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+        }
     }
 
     /// Schedules an event after a delay in milliseconds.
-    pub(crate) fn later(&mut self, least_ms: u64, most_ms: u64, event: Event) {
+    fn later(&mut self, least_ms: u64, most_ms: u64, event: Event) {
         let micros = self.dice.from(least_ms * 1000, most_ms * 1000);
+        self.at(Now::from_micros(self.now.micros() + micros), event);
+    }
+
+    fn at(&mut self, at: Now, event: Event) {
         self.numbers += 1;
-        self.events.insert((Now::from_micros(self.now.micros() + micros), self.numbers), event);
+        self.events.insert((at, self.numbers), event);
     }
 
     /// Hands a cause to the hub and wakes who it names.
-    pub(crate) fn input(&mut self, text: String, input: Input) {
+    fn input(&mut self, input: Input, text: impl FnOnce() -> String) {
         self.note(text);
         let mut effects = Effects::default();
         self.hub.handle(self.now, input, &mut effects);
+        self.mark(&self.now.micros().to_le_bytes());
         for fact in &effects.facts {
             self.meet(fact);
         }
         for id in effects.wake {
             let waits = self.hub.take_outbound(id, 0, 0, &mut Vec::new()).is_some();
-            assert!(waits, "effects.wake names {id:?}, which has nothing queued");
+            assert!(waits, "who_is_woken_has_something_to_read: {id:?}");
             let Some(conn) = self.conns.get_mut(&id) else { panic!("{id:?} is woken after its end") };
             if !conn.pending {
                 conn.pending = true;
+                conn.queued_since = self.now;
                 self.read_later(id);
             }
         }
     }
 
-    pub(crate) fn read_later(&mut self, id: ConnectionId) {
-        let slow = self.conns.get(&id).is_some_and(|conn| conn.slow);
-        let most = if slow { self.dice.pick(&[50, 1000, 6000]) } else { 3 };
-        self.later(0, most, Event::Read(id));
-    }
-
-    /// Sends an envelope as a peer.
-    pub(crate) fn send(&mut self, id: ConnectionId, text: &str, message: Bytes) {
-        let now = self.now;
-        if self.conns.get(&id).is_none_or(|conn| conn.closed || conn.ended || conn.is_silent(now)) {
-            return;
+    /// A name for the log; empty while nobody keeps one.
+    fn name_of(&self, id: ConnectionId) -> String {
+        if self.log.is_none() {
+            return String::new();
         }
-        let text = format!("{} -> {text}", self.name_of(id));
-        self.input(text, Input::Message { connection: id, message, fault: None });
-    }
-
-    pub(crate) fn name_of(&self, id: ConnectionId) -> String {
         let name = self.conns.get(&id).map_or("?", |conn| self.players[conn.agent].name.as_str());
         format!("{name}@{}.{}", id.index, id.generation)
     }
 
-    /// Opens a WebSocket in a place that is free, with a generation of its own.
-    pub(crate) fn connected(&mut self, agent: usize) -> ConnectionId {
-        let id = match self.places.pop() {
-            Some(used) => ConnectionId { generation: used.generation + 1, ..used },
-            None => ConnectionId { index: u32::try_from(self.conns.len()).unwrap(), generation: 1 },
-        };
-        let slow = self.dice.percent(15);
-        let silence = self.dice.percent(15).then(|| {
-            let from = self.now.plus_ms(self.dice.from(1000, 4000));
-            (from, from.plus_ms(self.dice.pick(&[1000, 4000, 4500, 60_000])))
-        });
-        let player = &self.players[agent];
-        let conn = Conn {
-            id,
-            agent,
-            life: player.life,
-            closed: false,
-            ended: false,
-            welcomed: false,
-            left: false,
-            pending: false,
-            slow,
-            silence,
-            asked: BTreeMap::new(),
-            given: BTreeMap::new(),
-            last_given: 0,
-            next_id: 1,
-            calls_read: std::collections::BTreeSet::new(),
-            complaints_due: 0,
-        };
-        self.conns.insert(id, conn);
-        let peer = Peer {
-            identity: format!("spiffe://d/agent/{}", self.players[agent].name).into(),
-            name: self.players[agent].name.as_str().into(),
-        };
-        let text = format!("{} connects", self.name_of(id));
-        self.input(text, Input::Connected { connection: id, peer });
-        id
-    }
-
-    /// The socket is gone.
-    pub(crate) fn close(&mut self, id: ConnectionId) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.closed = true;
-        let text = format!("{} is closed", self.name_of(id));
-        self.input(text, Input::Closed { connection: id });
-        let Some(conn) = self.conns.remove(&id) else { return };
-        let mut batch = Vec::new();
-        assert!(
-            self.hub.take_outbound(id, 10, usize::MAX, &mut batch).is_none(),
-            "no_frame_to_a_closed_session: {:?}",
-            batch.iter().map(shown).collect::<Vec<_>>()
-        );
-        self.places.push(id);
-        let player = &mut self.players[conn.agent];
-        if player.conn == Some(id) {
-            player.conn = None;
-            player.unfinished.extend(conn.asked.values().filter_map(|asked| asked.intent));
-        }
+    /// Rules of any moment since `since`, and of what happened before in that moment.
+    fn rules_since(&self, since: Now) -> impl Iterator<Item = Rules> {
+        let first = self.rules.iter().rposition(|(from, _)| *from < since).unwrap_or(0);
+        self.rules[first..].iter().map(|(_, rules)| *rules)
     }
 }

@@ -1,53 +1,54 @@
 //! A peer reads what the hub sent it, and holds every envelope against what it knows.
 
 use agent_reach_core::{ConnectionId, Input, Outgoing};
-use agent_reach_protocol::{CallMode, CallResult, Dispatch, ToAgent, decode_to_agent};
+use agent_reach_protocol::codec::{Value, read_one};
+use agent_reach_protocol::{Accept, CallMode, CallResult, Chunk, Dispatch, ToAgent, decode_to_agent, encode};
 use bytes::Bytes;
 
-use super::model::{Event, Given};
-use super::{Sim, invariants};
-use crate::world::shown;
+use super::Sim;
+use super::callers::NUMBER;
+use super::invariants::{self, PIECE};
+use super::model::{Event, Given, On};
+use crate::world::credit;
 
 impl Sim {
     /// Reads a part of what waits, or all of it.
-    pub(crate) fn read(&mut self, id: ConnectionId) {
-        if !self.conns.contains_key(&id) {
-            return;
+    pub(super) fn read(&mut self, id: ConnectionId) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        if let Some(thaw) = conn.is_frozen(self.now) {
+            return self.at(thaw, Event::Read(id));
         }
         let frames = if self.dice.percent(30) { 1 } else { 1000 };
         let bytes = if self.dice.percent(20) { 300 } else { usize::MAX };
-        let more = self.take(id, frames, bytes);
-        if let Some(conn) = self.conns.get_mut(&id) {
-            if more {
-                self.read_later(id);
-            } else {
-                conn.pending = false;
-                conn.calls_read.clear();
-            }
+        let mut batch = Vec::new();
+        let more = self.take_batch(id, frames, bytes, &mut batch);
+        if more {
+            self.read_later(id);
         }
+        self.hear(id, batch, !more);
     }
 
-    /// Everybody reads everything at one moment: then nothing may be left in the gauge.
-    pub(crate) fn audit(&mut self) {
+    /// Everybody who can reads everything at one moment; if that is all, nothing may be left in the gauge.
+    pub(super) fn audit(&mut self) {
+        self.later(500, 3000, Event::Audit);
         let all: Vec<ConnectionId> = self.conns.keys().copied().collect();
         let mut taken = Vec::new();
+        let mut frozen = false;
         for id in all {
+            if self.conns[&id].is_frozen(self.now).is_some() {
+                frozen = true;
+                continue;
+            }
             let mut batch = Vec::new();
             while self.take_batch(id, 1000, usize::MAX, &mut batch) {}
             taken.push((id, batch));
         }
-        invariants::empty_queues_have_no_bytes(&self.hub.gauges());
-        for (id, batch) in taken {
-            self.hear(id, batch);
+        if !frozen {
+            invariants::empty_queues_have_no_bytes(&self.hub.gauges());
         }
-        self.later(500, 3000, Event::Audit);
-    }
-
-    fn take(&mut self, id: ConnectionId, frames: usize, bytes: usize) -> bool {
-        let mut batch = Vec::new();
-        let more = self.take_batch(id, frames, bytes, &mut batch);
-        self.hear(id, batch);
-        more
+        for (id, batch) in taken {
+            self.hear(id, batch, true);
+        }
     }
 
     fn take_batch(
@@ -59,44 +60,61 @@ impl Sim {
     ) -> bool {
         let before = self.hub.gauges().outbound_bytes;
         let from = batch.len();
-        let more = self.hub.take_outbound(id, frames, bytes, batch).is_some();
+        let taken = self.hub.take_outbound(id, frames, bytes, batch).is_some();
         let after = self.hub.gauges().outbound_bytes;
         invariants::queue_bytes_equal_the_gauge(before, after, &batch[from..]);
+        invariants::no_message_is_over_the_limit(self.settings.max_message, &batch[from..]);
         if let Some(conn) = self.conns.get_mut(&id) {
             invariants::no_frame_to_a_closed_session(conn, &batch[from..]);
-            invariants::control_goes_before_data(conn, &batch[from..]);
             conn.ended |= batch.iter().any(|outgoing| matches!(outgoing, Outgoing::Close { .. }));
+            conn.unheard = true;
+            conn.taken_since = conn.queued_since;
+        }
+        let more = taken && self.hub.take_outbound(id, 0, 0, &mut Vec::new()).is_some();
+        if let Some(conn) = self.conns.get_mut(&id).filter(|_| !more) {
+            // Whatever comes from now on has to be announced.
+            conn.pending = false;
         }
         more
     }
 
-    fn hear(&mut self, id: ConnectionId, batch: Vec<Outgoing>) {
+    fn hear(&mut self, id: ConnectionId, batch: Vec<Outgoing>, all: bool) {
+        let mut bodies = false;
         for outgoing in batch {
-            let line: String = shown(&outgoing).chars().take(110).collect();
-            let text = format!("{} <- {line}", self.name_of(id));
-            self.note(text);
+            self.show(id, &outgoing);
             match outgoing {
-                Outgoing::Message(message) => self.hear_message(id, &message),
-                Outgoing::Ping => self.later(0, 5, Event::Keepalive(id)),
-                Outgoing::Close { .. } => {
-                    self.later(0, 1500, Event::Close(id));
-                    let agent = self.conns.get(&id).map(|conn| conn.agent);
-                    if let Some(agent) = agent
-                        && self.players[agent].conn == Some(id)
-                    {
-                        self.later(100, 4000, Event::Connect(agent));
-                    }
+                Outgoing::Message(message) => {
+                    self.mark(&message);
+                    self.hear_message(id, &message, &mut bodies);
                 }
+                Outgoing::Ping => {
+                    if let Some(conn) = self.conns.get_mut(&id) {
+                        invariants::control_goes_before_data(conn, &mut bodies, None);
+                    }
+                    self.later(0, 5, Event::Keepalive(id));
+                }
+                Outgoing::Close { .. } => self.hears_close(id),
+            }
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.unheard = false;
+            if all {
+                conn.calls_read.clear();
             }
         }
     }
 
-    fn hear_message(&mut self, id: ConnectionId, message: &Bytes) {
+    fn hear_message(&mut self, id: ConnectionId, message: &Bytes, bodies: &mut bool) {
         let (envelope, body) = decode_to_agent(message).expect("readable");
-        if body.is_some() && self.dice.percent(1) && self.undeliverable(id, &envelope) {
-            let text = format!("{} could not be told", self.name_of(id));
+        if let Some(conn) = self.conns.get_mut(&id) {
+            invariants::control_goes_before_data(conn, bodies, Some(&envelope));
+        }
+        if body.is_some() && !self.quiet && self.dice.percent(1) && self.undeliverable(id, &envelope) {
+            *self.met.entry("undeliverable").or_default() += 1;
+            let text = self.name_of(id);
             let (message, reason) = (message.clone(), "no such text".to_owned());
-            return self.input(text, Input::Undeliverable { connection: id, message, reason });
+            let input = Input::Undeliverable { connection: id, message, reason };
+            return self.input(input, || format!("{text} could not be told"));
         }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         match envelope {
@@ -107,29 +125,24 @@ impl Sim {
             ToAgent::Goodbye(_) => {}
             ToAgent::Error(error) => {
                 if error.ref_kind == 10 && error.id.is_some() {
-                    assert!(conn.complaints_due > 0, "an ERROR for an id that was not reused");
+                    assert!(conn.complaints_due > 0, "only_a_reused_id_is_complained_of: {error:?}");
                     conn.complaints_due -= 1;
                 }
             }
-            ToAgent::Call(call) => self.given(id, &call, body.map_or(0, |body| body.len())),
-            ToAgent::Accept(accept) => invariants::every_call_ends_exactly_once(conn, accept.id),
-            ToAgent::Chunk(chunk) => {
-                invariants::every_call_ends_exactly_once(conn, chunk.id);
-                let Some(asked) = conn.asked.get_mut(&chunk.id) else { return };
-                invariants::chunks_gapless_per_asker(asked, chunk.target.unwrap_or_default(), chunk.seq);
-                if self.dice.percent(70) {
-                    let n = self.dice.from(1, 3);
-                    let credit = crate::world::credit(chunk.id, n);
-                    self.send(id, "CREDIT", agent_reach_protocol::encode(&credit, None));
-                }
-            }
+            ToAgent::Call(call) => self.given(id, &call, body.as_deref().unwrap_or_default()),
+            ToAgent::Accept(accept) => self.accepted(id, &accept),
+            ToAgent::Chunk(chunk) => self.piece_came(id, &chunk, body.as_deref().unwrap_or_default()),
             ToAgent::Credit(credit) => {
-                if let Some(given) = conn.given.get_mut(&credit.id) {
-                    given.credit += credit.n;
-                    self.later(0, 300, Event::Work(id, credit.id));
+                let Some(given) = conn.given.get_mut(&credit.id) else { return };
+                given.credit += credit.n;
+                given.granted += credit.n;
+                let given = given.clone();
+                self.later(0, 300, Event::Work(id, credit.id));
+                if let Some(intent) = self.intent(given.number) {
+                    invariants::no_more_credit_than_was_given(intent, &given);
                 }
             }
-            ToAgent::Result(result) => self.ended(id, &result),
+            ToAgent::Result(result) => self.ended(id, &result, body.as_deref()),
             ToAgent::Cancel(cancel) => {
                 if let Some(given) = conn.given.get_mut(&cancel.id) {
                     given.cancelled = true;
@@ -147,7 +160,14 @@ impl Sim {
                 conn.last_given = conn.last_given.max(call.id);
                 true
             }
-            ToAgent::Result(result) => !result.duplicate && result.target != Some("hub"),
+            ToAgent::Result(result) => {
+                let asked = result.id.and_then(|id| conn.asked.get_mut(&id));
+                // A part that would come behind the end is left out.
+                asked
+                    .filter(|asked| asked.intent.is_some() && !result.duplicate)
+                    .map(|a| a.shared = true)
+                    .is_some()
+            }
             ToAgent::Chunk(chunk) => {
                 let asked = conn.asked.get_mut(&chunk.id).filter(|asked| asked.intent.is_some());
                 // The pieces behind it have left already.
@@ -162,13 +182,21 @@ impl Sim {
         }
     }
 
-    fn given(&mut self, id: ConnectionId, call: &Dispatch<'_>, _body: usize) {
+    fn given(&mut self, id: ConnectionId, call: &Dispatch<'_>, body: &[u8]) {
+        let number = call.private.0.iter().find(|(key, _)| *key == NUMBER).map(|(_, raw)| read_one(raw.0));
+        let number = if let Some(Ok(Value::UInt(number))) = number { number } else { 0 };
+        let credit = call.credit.unwrap_or_default();
+        let (_, in_order) = call.call_id.rsplit_once('-').expect("an epoch and a number");
         let given = Given {
+            call: u64::from_str_radix(in_order, 16).expect("a number"),
             caller: call.caller.to_owned(),
             request_id: call.request_id.to_owned(),
             capability: call.capability.to_owned(),
+            number,
+            body: body.len(),
             stream: call.stream,
-            credit: call.credit.unwrap_or_default(),
+            credit,
+            granted: credit,
             seq: 0,
             pieces: if call.stream { self.dice.from(0, 12) } else { 0 },
             accepted: false,
@@ -176,10 +204,21 @@ impl Sim {
             notify: call.mode == CallMode::Notify,
         };
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        if call.attempt == 1 && given.capability == "x.two" {
+            conn.taken += 1;
+        }
+        let conn = &self.conns[&id];
         let target = &self.players[conn.agent];
-        invariants::only_authorised_targets(target, &given);
-        invariants::no_request_id_runs_twice(self.now, target, conn, &given, call.attempt);
-        assert!(call.id > conn.last_given, "the hub's ids on a connection only grow");
+        invariants::only_authorised_targets(self, conn, &given, call.attempt);
+        invariants::nothing_new_to_who_is_out_of_routing(self, conn, call.attempt);
+        invariants::no_request_id_runs_twice(self, id, &given, call.attempt);
+        invariants::quotas_hold(self.now, target, conn);
+        if let Some(intent) = self.intent(number) {
+            invariants::a_call_keeps_what_its_caller_said(intent, target, &given, call, body.len());
+            invariants::no_more_credit_than_was_given(intent, &given);
+        }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        assert!(call.id > conn.last_given, "ids_of_the_hub_only_grow: {}", call.id);
         conn.last_given = call.id;
         conn.given.insert(call.id, given);
         invariants::slots_never_exceed_max_concurrency(target, conn);
@@ -187,14 +226,81 @@ impl Sim {
         self.later(0, most, Event::Work(id, call.id));
     }
 
-    fn ended(&mut self, id: ConnectionId, result: &CallResult<'_>) {
+    fn accepted(&mut self, id: ConnectionId, accept: &Accept<'_>) {
+        let now = self.now;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        invariants::every_call_ends_exactly_once(conn, accept.id);
+        let Some(asked) = conn.asked.get_mut(&accept.id) else { return };
+        invariants::accept_comes_first(asked, accept);
+        if let Some(intent) = asked.intent {
+            let intent = &self.players[conn.agent].intents[intent];
+            let same = intent.request_id.as_deref().is_none_or(|own| accept.request_id == Some(own));
+            assert!(same, "an_answer_is_of_its_own_call: {accept:?} of {intent:?}");
+            // Priority may double it.
+            let processing = now.plus_ms(2 * intent.timeout_ms);
+            asked.phase_due = asked.phase_due.map(|_| processing);
+        }
+        if self.dice.percent(3) {
+            self.later(0, 3, Event::Cancel(id, accept.id));
+        }
+    }
+
+    fn piece_came(&mut self, id: ConnectionId, chunk: &Chunk<'_>, body: &[u8]) {
+        let now = self.now;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        invariants::every_call_ends_exactly_once(conn, chunk.id);
+        let Some(asked) = conn.asked.get_mut(&chunk.id) else { return };
+        invariants::chunks_are_gapless_and_within_credit(asked, chunk.target.unwrap_or_default(), chunk.seq);
+        let intent = asked.intent;
+        if let Some(intent) = intent {
+            let intent = &self.players[conn.agent].intents[intent];
+            let said = format!("{PIECE}{} {}", intent.number, chunk.seq);
+            invariants::an_answer_is_of_its_own_call(&said, body);
+            let processing = now.plus_ms(2 * intent.timeout_ms);
+            asked.phase_due = asked.phase_due.map(|_| processing);
+        }
+        let n = self.dice.from(1, 3);
+        if self.dice.percent(60) && self.usable(id) {
+            let Some(conn) = self.conns.get_mut(&id) else { return };
+            if let Some(asked) = conn.asked.get_mut(&chunk.id) {
+                asked.granted += n;
+            }
+            if let Some(intent) = intent {
+                self.players[conn.agent].intents[intent].granted += n;
+            }
+            let message = encode(&credit(chunk.id, n), None);
+            self.send(id, message, On::Nothing, |_| format!("CREDIT {} {n}", chunk.id));
+        }
+        if self.dice.percent(2) {
+            self.later(0, 3, Event::Cancel(id, chunk.id));
+        }
+    }
+
+    fn ended(&mut self, id: ConnectionId, result: &CallResult<'_>, body: Option<&[u8]>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let call = result.id.expect("an id");
         invariants::every_call_ends_exactly_once(conn, call);
-        let intent = conn.asked.get(&call).and_then(|asked| asked.intent);
-        if let Some(intent) = intent.filter(|_| result.error.as_ref().is_some_and(|e| e.code == "cancelled"))
-        {
-            invariants::only_the_asker_cancels(self.now, &self.players[conn.agent].intents[intent]);
+        let Some(asked) = conn.asked.get_mut(&call) else { return };
+        let code = result.error.as_ref().map_or("completed", |error| error.code);
+        if code == "payload_too_large" {
+            *self.met.entry("payload_too_large").or_default() += 1;
+        }
+        assert!(
+            // Its connection may have been on its way out.
+            !asked.probe || matches!(code, "completed" | "agent_lost"),
+            "every_slot_can_be_taken_when_all_are_free: {result:?} for {asked:?}"
+        );
+        if let Some(intent) = asked.intent {
+            let intent = &self.players[conn.agent].intents[intent];
+            invariants::parts_add_up_to_the_summary(asked, intent, result);
+            invariants::no_deadline_comes_early(self.now, asked, intent, code);
+            if code == "cancelled" {
+                invariants::only_the_asker_cancels(self.now, intent);
+            }
+            if let Some(body) = body {
+                let said = format!("done {} {}", intent.number, asked.body);
+                invariants::an_answer_is_of_its_own_call(&said, body);
+            }
         }
         if !result.more {
             conn.asked.remove(&call);
