@@ -65,7 +65,7 @@ async fn frames_that_announce_gigabytes_are_refused_before_their_bytes_come() {
             }
         })
         .await;
-    siege.end("frame headers of gigabytes", 24).await;
+    siege.end("frame headers of gigabytes", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,11 +76,11 @@ async fn fragments_without_end_are_cut_off_at_the_limit_of_a_message() {
             let (siege, identities) = (&siege, &identities);
             async move {
                 let Some(line) = registered(siege, identities, side).await else { return };
-                // Large ones, small ones, and one byte each: four times what a message may have.
+                // Large ones, small ones, and one byte each: sixteen times what a message may have.
                 let payload = vec![7; [16_384, 100, 1][side % 3]];
                 let mut next = Some(frame(BINARY, false, &payload));
                 let more = frame(CONTINUATION, false, &payload).repeat(1 + 8192 / payload.len());
-                let mut left = (4 << 20) / (payload.len() * (1 + 8192 / payload.len()));
+                let mut left = (16 << 20) / (payload.len() * (1 + 8192 / payload.len()));
                 pour(line.stream, || {
                     left = left.checked_sub(1)?;
                     next.replace(more.clone())
@@ -89,7 +89,7 @@ async fn fragments_without_end_are_cut_off_at_the_limit_of_a_message() {
             }
         })
         .await;
-    siege.end("fragments without end", 48).await;
+    siege.end("fragments without end", 24).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,7 +115,7 @@ async fn empty_fragments_and_floods_of_pings_hold_nobody_up() {
             }
         })
         .await;
-    siege.end("empty fragments and pings", 32).await;
+    siege.end("empty fragments and pings", 16).await;
 }
 
 /// `depth` arrays, each within the one before.
@@ -174,7 +174,7 @@ async fn deep_nesting_and_lengths_without_bytes_cost_their_sender_only() {
             }
         })
         .await;
-    siege.end("nesting and lengths", 64).await;
+    siege.end("nesting and lengths", 40).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,5 +203,5 @@ async fn random_bytes_as_frames_and_as_envelopes_cost_their_sender_only() {
             }
         })
         .await;
-    siege.end("random bytes as frames and envelopes", 24).await;
+    siege.end("random bytes as frames and envelopes", 16).await;
 }

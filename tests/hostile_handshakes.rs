@@ -28,8 +28,10 @@ async fn tls(siege: &Siege, identity: &Identity) -> Option<raw::dial::Stream> {
 async fn a_client_hello_that_comes_byte_by_byte_is_cut_off() {
     let siege = Siege::begin(&[]).await;
     let hello = client_hello(&siege.hub);
-    siege.attack(SIDES, |_| async { drip(tcp(&siege).await, &hello).await }).await;
-    siege.end("ClientHello byte by byte", 24).await;
+    // A whole one would be cut off for what does not follow it.
+    let unended = &hello[..hello.len() - 1];
+    siege.attack(SIDES, |_| async { drip(tcp(&siege).await, unended).await }).await;
+    siege.end("ClientHello byte by byte", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +45,7 @@ async fn nothing_after_the_client_hello_is_cut_off() {
             listen(stream).await;
         })
         .await;
-    siege.end("nothing after ClientHello", 24).await;
+    siege.end("nothing after ClientHello", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,7 +71,7 @@ async fn an_http_head_that_comes_byte_by_byte_or_never_ends_is_cut_off() {
             }
         })
         .await;
-    siege.end("HTTP head byte by byte, or without end", 32).await;
+    siege.end("HTTP head byte by byte, or without end", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,7 +97,7 @@ async fn peers_that_connect_and_say_nothing_are_cut_off_at_every_step() {
             }
         })
         .await;
-    siege.end("silence after TCP, TLS, upgrade", 32).await;
+    siege.end("silence after TCP, TLS, upgrade", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,7 +130,7 @@ async fn peers_that_only_say_fin_leave_nothing_at_any_step() {
             }
         })
         .await;
-    siege.end("FIN only", 24).await;
+    siege.end("FIN only", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,7 +161,7 @@ async fn a_storm_of_connects_with_and_without_certificates_passes() {
         })
         .await;
     eprintln!("{} connects", connects.load(Ordering::Relaxed));
-    siege.end("storm of connects", 48).await;
+    siege.end("storm of connects", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,5 +188,5 @@ async fn random_bytes_in_place_of_tls_or_http_are_refused() {
             }
         })
         .await;
-    siege.end("random bytes for TLS and HTTP", 24).await;
+    siege.end("random bytes for TLS and HTTP", 16).await;
 }

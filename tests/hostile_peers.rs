@@ -47,7 +47,7 @@ async fn frozen_agents_are_given_up_with_all_that_was_open_at_them() {
         frozen.push(line);
     }
     siege.hold().await;
-    siege.end("frozen agents", 24).await;
+    siege.end("frozen agents", 16).await;
     drop(frozen);
 }
 
@@ -67,8 +67,8 @@ async fn agents_that_never_read_their_results_are_given_up() {
             let mut line = Line::narrow(hub, identity).await.expect("a connection");
             line.register(&format!("attacker-{number}"), &[], map! {}).await.expect("a session");
             let asks = async {
-                for id in 1..200 {
-                    let call = map! {"id" => id, "capability" => "loud", "retries" => 0};
+                for id in 1..100 {
+                    let call = map! {"id" => id, "capability" => "loud", "accept_timeout_ms" => 60_000};
                     if line.send(kind::CALL, call, Value::Nil).await.is_err() {
                         break;
                     }
@@ -83,7 +83,7 @@ async fn agents_that_never_read_their_results_are_given_up() {
     siege.until("agent_reach_slow_consumers_total", 4).await;
     provider.abort();
     drop(provider.await);
-    siege.end("agents that never read", 48).await;
+    siege.end("agents that never read", 24).await;
     drop(deaf);
 }
 
@@ -109,7 +109,7 @@ async fn agents_that_ping_and_never_read_the_pongs_are_given_up() {
     }))
     .await;
     siege.hold().await;
-    siege.end("pings without reading", 24).await;
+    siege.end("pings without reading", 40).await;
     drop(deaf);
 }
 
@@ -130,7 +130,7 @@ async fn one_agent_that_takes_over_from_itself_without_end_harms_nobody() {
                 }
             })
             .await;
-        siege.end(what, 32).await;
+        siege.end(what, 16).await;
     }
 }
 
@@ -163,5 +163,5 @@ async fn floods_of_hellos_and_hellos_of_a_mebibyte_harm_nobody() {
             }
         })
         .await;
-    siege.end("floods of HELLOs", 64).await;
+    siege.end("floods of HELLOs", 24).await;
 }
