@@ -81,13 +81,14 @@ impl Hub {
             instance: hello.instance.into(),
             session: Some(id),
             away_until: None,
-            about: Box::new(About {
+            about: About {
                 service: hello.service.map(Into::into),
                 version: hello.version.map(Into::into),
                 sdk: hello.sdk.map(Into::into),
                 labels: own_labels(&hello.labels),
-                load: None,
-            }),
+            },
+            load: None,
+            levels: Box::default(),
             grant,
             declared,
             offers,

@@ -240,6 +240,9 @@ fn named(registry: &Registry, ids: &[&str]) -> Vec<usize> {
 }
 
 /// Whether the agent can take the call, and by which offer. `name` is the shared copy of the name wanted.
+///
+/// Asked of every agent that offers the name, for every call: what few calls ask for stands aside.
+#[inline]
 fn consider(
     agent: &Agent,
     wanted: &Wanted<'_>,
@@ -249,7 +252,8 @@ fn consider(
     if agent.session.is_none() {
         return Err(Exclusion::Away);
     }
-    let first = agent.offers.iter().position(|offer| offer.answers_to(name)).ok_or(Exclusion::NotOffered)?;
+    let answering = |offer: &Offer| offer.answers_to(name);
+    let mut place = agent.offers.iter().position(answering).ok_or(Exclusion::NotOffered)?;
     if agent.suspect {
         return Err(Exclusion::Suspect);
     }
@@ -259,29 +263,42 @@ fn consider(
     if agent.health.is_some_and(|health| u64::from(health) < HEALTH_MIN) {
         return Err(Exclusion::Unhealthy);
     }
-    if !agent.has_labels(wanted.require) {
+    if !wanted.require.0.is_empty() && !agent.has_labels(wanted.require) {
         return Err(Exclusion::Labels);
     }
-    let fits = |offer: &Offer| match (wanted.version, offer.version()) {
-        (None, _) => true,
-        (Some(asked), Some(own)) => asked.matches(own),
-        (Some(_), None) => false,
-    };
-    let (index, offer) = match agent.offers.get(first) {
-        Some(offer) if fits(offer) => (first, offer),
-        _ => {
-            let mut offers = agent.offers.iter().enumerate();
-            offers.find(|(_, offer)| offer.answers_to(name) && fits(offer)).ok_or(Exclusion::Version)?
-        }
-    };
+    if let Some(asked) = wanted.version {
+        place = of_version(agent, name, asked).ok_or(Exclusion::Version)?;
+    }
+    if let Some(offer) = agent.offers.get(place)
+        && !offer.is_plain(name)
+    {
+        may_take(offer, wanted, name, caller)?;
+    }
+    if agent.in_flight >= agent.max_concurrency { Err(Exclusion::Busy) } else { Ok(place) }
+}
+
+/// The first offer of a name whose version is one of those asked for.
+fn of_version(agent: &Agent, name: &Arc<str>, asked: &semver::VersionReq) -> Option<usize> {
+    agent.offers.iter().position(|offer| {
+        offer.answers_to(name) && offer.version().is_some_and(|version| asked.matches(version))
+    })
+}
+
+/// Whether an offer's own terms let the call through.
+fn may_take(
+    offer: &Offer,
+    wanted: &Wanted<'_>,
+    name: &Arc<str>,
+    caller: Option<&Agent>,
+) -> Result<(), Exclusion> {
     // The name asked for was looked at already; what an agent's alias leads to is known only here.
     if !Arc::ptr_eq(&offer.name, name) && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
         return Err(Exclusion::Forbidden);
     }
-    if offer.quota().is_some_and(|quota| !quota.has_room(wanted.now)) {
-        return Err(Exclusion::RateLimited);
+    match offer.quota() {
+        Some(quota) if !quota.has_room(wanted.now) => Err(Exclusion::RateLimited),
+        Some(_) | None => Ok(()),
     }
-    if agent.in_flight >= agent.max_concurrency { Err(Exclusion::Busy) } else { Ok(index) }
 }
 
 /// An agent that can take the call.
@@ -354,5 +371,57 @@ impl Choosing {
         }
         able.sort_by_key(|able| !able.preferred);
         able.into_iter().take(count).map(|able| able.choice).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_reach_protocol::{ToAgent, decode_to_agent};
+    use rmpv::Value;
+
+    use crate::{ConnectionId, Effects, Hub, Input, Now, Outgoing, Peer, Policy, Settings};
+
+    const CONNECTION: ConnectionId = ConnectionId { index: 0, generation: 1 };
+
+    fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+        Value::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
+    }
+
+    fn say(hub: &mut Hub, kind: u64, header: Value) -> Vec<Outgoing> {
+        let mut message = Vec::new();
+        rmpv::encode::write_value(&mut message, &Value::Array(vec![kind.into(), header])).unwrap();
+        let input = Input::Message { connection: CONNECTION, message: message.into(), fault: None };
+        hub.handle(Now::from_millis(1), input, &mut Effects::default());
+        let mut batch = Vec::new();
+        hub.take_outbound(CONNECTION, 100, usize::MAX, &mut batch);
+        batch
+    }
+
+    /// Both offers come with a copy of the alias of their own; the index has one of them.
+    #[test]
+    fn an_alias_that_two_new_offers_share_leads_to_either() {
+        let mut hub = Hub::new(Settings::default(), Policy::open());
+        let peer = Peer { identity: "a".into(), name: "a".into() };
+        hub.handle(
+            Now::default(),
+            Input::Connected { connection: CONNECTION, peer },
+            &mut Effects::default(),
+        );
+        let offer = |name: &str, version: &str| {
+            let aliases = Value::Array(vec!["both".into()]);
+            map([("name", name.into()), ("version", version.into()), ("aliases", aliases)])
+        };
+        let capabilities = Value::Array(vec![offer("one", "1.0.0"), offer("two", "2.0.0")]);
+        let (v, agent_id, instance) = (1.into(), "a".into(), "i".into());
+        let hello =
+            [("v", v), ("agent_id", agent_id), ("instance", instance), ("capabilities", capabilities)];
+        say(&mut hub, 1, map(hello));
+        for (id, version, name) in [(1, "^1", "one"), (2, "^2", "two")] {
+            let call = map([("id", id.into()), ("capability", "both".into()), ("version", version.into())]);
+            let batch = say(&mut hub, 10, call);
+            let [Outgoing::Message(given)] = &*batch else { panic!("{batch:?}") };
+            let Ok((ToAgent::Call(given), _)) = decode_to_agent(given) else { panic!("{given:?}") };
+            assert_eq!(given.capability, name);
+        }
     }
 }

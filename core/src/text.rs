@@ -16,15 +16,28 @@ pub(crate) struct CallId {
 
 impl CallId {
     pub(crate) fn new(epoch: u32, number: u64) -> Self {
-        let significant = u64::BITS.saturating_sub(number.leading_zeros()).div_ceil(4).max(1);
-        let number = (0..significant).map(|digit| hex(number >> (4 * digit)));
-        let epoch = (0..8).map(|digit| hex(u64::from(epoch) >> (4 * digit)));
         let mut id = Self { text: [0; CALL_ID_MAX], start: CALL_ID_MAX };
-        for (place, byte) in id.text.iter_mut().rev().zip(number.chain([b'-']).chain(epoch)) {
-            *place = byte;
-            id.start -= 1;
+        let mut left = number;
+        loop {
+            id.put(hex(left));
+            left >>= 4;
+            if left == 0 {
+                break;
+            }
+        }
+        id.put(b'-');
+        for digit in 0..8 {
+            id.put(hex(u64::from(epoch) >> (4 * digit)));
         }
         id
+    }
+
+    /// Puts a byte before what is there.
+    fn put(&mut self, byte: u8) {
+        self.start = self.start.saturating_sub(1);
+        if let Some(place) = self.text.get_mut(self.start) {
+            *place = byte;
+        }
     }
 }
 

@@ -86,7 +86,7 @@ struct OpenLegView<'a> {
 impl<'a> AgentView<'a> {
     /// What lists and events show.
     pub(crate) fn brief(now: Now, agent: &'a Agent) -> Self {
-        let load = agent.about.load.as_deref();
+        let load = agent.load.as_deref();
         Self {
             agent_id: &agent.id,
             identity: &agent.identity,
@@ -137,7 +137,7 @@ impl<'a> AgentView<'a> {
     }
 }
 
-fn load_view<'a>(agent: &Agent, load: Option<&'a Reported>) -> LoadView<'a> {
+fn load_view<'a>(agent: &'a Agent, load: Option<&Reported>) -> LoadView<'a> {
     let Some(load) = load else { return LoadView::default() };
     LoadView {
         in_flight: load.in_flight,
@@ -145,7 +145,7 @@ fn load_view<'a>(agent: &Agent, load: Option<&'a Reported>) -> LoadView<'a> {
         cpu: load.cpu,
         memory: load.memory,
         health: agent.health,
-        levels: load.levels.iter().map(|(name, level)| (&**name, *level)).collect(),
+        levels: agent.levels.iter().map(|(name, level)| (&**name, *level)).collect(),
     }
 }
 

@@ -102,10 +102,22 @@ pub fn check(text: &str) -> Result<(), NameError> {
     if text.len() > ID_BYTES_MAX {
         return Err(NameError::TooLong(text.len()));
     }
-    if let Some(c) = text.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-' | '.')) {
-        return Err(NameError::Character(c));
+    let mut before = b'.';
+    let mut empty_word = false;
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' => {}
+            b'.' => empty_word |= before == b'.',
+            _ => return Err(NameError::Character(first_outside(text))),
+        }
+        before = byte;
     }
-    if text.split('.').any(str::is_empty) { Err(NameError::EmptyWord) } else { Ok(()) }
+    if empty_word || before == b'.' { Err(NameError::EmptyWord) } else { Ok(()) }
+}
+
+/// The first character outside the grammar of names.
+fn first_outside(text: &str) -> char {
+    text.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-' | '.')).unwrap_or_default()
 }
 
 /// Whether `text` can be an `agent_id`: 1-128 bytes of ASCII letters, digits and `. _ - : @ + ~`.
@@ -178,6 +190,9 @@ mod tests {
         assert_eq!(check(""), Err(NameError::Empty));
         assert_eq!(check("text-analysis."), Err(NameError::EmptyWord));
         assert_eq!(check("text-analysis..x"), Err(NameError::EmptyWord));
+        assert_eq!(check(".text"), Err(NameError::EmptyWord));
+        assert_eq!(check("."), Err(NameError::EmptyWord));
+        assert_eq!(check("a..B"), Err(NameError::Character('B')));
         assert_eq!(check("a b"), Err(NameError::Character(' ')));
         assert_eq!(check("é"), Err(NameError::Character('é')));
         assert_eq!(check(&"a".repeat(128)), Ok(()));
