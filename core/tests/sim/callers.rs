@@ -98,6 +98,7 @@ impl Sim {
             keep_ms: self.dice.pick(&[0, 1000, 20_000]),
             times_asked: 0,
             granted: 0,
+            progress: None,
             cancelled: false,
             window: None,
             abandoned: false,

@@ -27,6 +27,8 @@ pub(crate) struct Intent {
     pub(crate) times_asked: u64,
     /// Windows and CREDIT of all who asked for it, together.
     pub(crate) granted: u64,
+    /// When the hub got a piece of it last.
+    pub(crate) progress: Option<Now>,
     /// Its caller sent CANCEL.
     pub(crate) cancelled: bool,
     /// Until when its caller has to ask again, since its connection went.
@@ -139,6 +141,8 @@ pub(crate) enum On {
         call: u64,
         again: bool,
     },
+    /// A CHUNK of the intent with this number.
+    Piece(u64),
     /// A good RESULT.
     Answer(Box<Given>),
     /// The agent takes new calls, or it does not: by its word, and by its health.

@@ -88,6 +88,13 @@ impl Sim {
                     self.ask_is_repeated(id, message);
                 }
             }
+            On::Piece(number) => {
+                let now = self.now;
+                let taken = heard && self.hub.counters().late == late;
+                if let Some(intent) = self.intent_mut(number).filter(|_| taken) {
+                    intent.progress = Some(now);
+                }
+            }
             On::Answer(given) => {
                 // What has no room in the memory may be the first to leave it.
                 let kept = self.met.get("evicted").copied() == evicted;

@@ -112,7 +112,8 @@ impl Sim {
         let size = usize::try_from(self.dice.pick(&[0, 50, 900])).unwrap();
         body.resize(body.len().max(self.at_the_limit().unwrap_or(size)), b' ');
         let message = encode(&said, Some(&body));
-        self.send(id, message.clone(), On::Nothing, |_| format!("CHUNK {call} #{}", said.seq));
+        let on = On::Piece(given.number);
+        self.send(id, message.clone(), on, |_| format!("CHUNK {call} #{}", said.seq));
         if self.dice.percent(1) {
             // Twice the same piece is one too many, but for a provider that begins again.
             self.send(id, message, On::Nothing, |_| format!("CHUNK {call} #{} once more", said.seq));
