@@ -63,7 +63,7 @@ sim: ## The simulation with many seeds (SEEDS=1000)
 # fuzz/artifacts, what is new to fuzz/corpus; fuzz/README.md says how both are kept small.
 fuzz: ## Fuzzing with coverage (FUZZ_SECONDS=60 for each of FUZZ_TARGETS)
 ifneq ($(call have,cargo-fuzz),)
-	$(CARGO) run --quiet --locked --manifest-path fuzz/Cargo.toml --example seeds -- fuzz/target/seeds
+	$(CARGO) run --quiet --manifest-path fuzz/Cargo.toml --example seeds -- fuzz/target/seeds
 	for target in $(FUZZ_TARGETS); do \
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer none $$target fuzz/corpus/$$target fuzz/target/seeds/$$target \
 			-- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
