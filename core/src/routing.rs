@@ -242,7 +242,7 @@ fn named(registry: &Registry, ids: &[&str]) -> Vec<usize> {
 /// Whether the agent can take the call, and by which offer. `name` is the shared copy of the name wanted.
 ///
 /// Asked of every agent that offers the name, for every call: what few calls ask for stands aside.
-#[inline]
+#[inline(always)]
 fn consider(
     agent: &Agent,
     wanted: &Wanted<'_>,
@@ -318,6 +318,8 @@ struct Able {
 struct Choosing {
     policy: Policy,
     best: [Option<Able>; 2],
+    /// Only a weight below this changes the choice: among those without the preferred labels, and with.
+    bar: [f64; 2],
     /// Everyone, where the policy has to see all of them.
     all: Option<Vec<Able>>,
 }
@@ -325,31 +327,34 @@ struct Choosing {
 impl Choosing {
     fn new(wanted: &Wanted<'_>) -> Self {
         let needs_all = wanted.count != 1 || wanted.policy == Policy::Random;
-        Self { policy: wanted.policy, best: [None, None], all: needs_all.then(Vec::new) }
+        let (best, bar) = ([None, None], [f64::INFINITY; 2]);
+        Self { policy: wanted.policy, best, bar, all: needs_all.then(Vec::new) }
     }
 
-    /// Whether one of this weight changes the choice.
+    /// Whether an agent of this weight changes the choice.
     fn wants(&self, weight: f64, preferred: bool) -> bool {
-        let [best_preferred, best_other] = &self.best;
-        match (if preferred { best_preferred } else { best_other }, self.policy) {
-            (None, _) => true,
-            (Some(best), Policy::LeastLoaded) => weight < best.choice.weight,
-            (Some(_), Policy::RoundRobin | Policy::Random) => false,
-        }
+        let [other, with_labels] = self.bar;
+        weight < if preferred { with_labels } else { other }
     }
 
     fn add(&mut self, able: Able) {
         if let Some(all) = &mut self.all {
             return all.push(able);
         }
-        let [preferred, other] = &mut self.best;
-        *(if able.preferred { preferred } else { other }) = Some(able);
+        let next = match self.policy {
+            Policy::LeastLoaded => able.choice.weight,
+            Policy::RoundRobin | Policy::Random => f64::NEG_INFINITY,
+        };
+        let place = usize::from(able.preferred);
+        if let (Some(best), Some(bar)) = (self.best.get_mut(place), self.bar.get_mut(place)) {
+            (*best, *bar) = (Some(able), next);
+        }
     }
 
     /// One of the able; those with the preferred labels go before all others.
     fn one(self, rng: &mut Rng) -> Option<Able> {
         let Some(all) = self.all else {
-            let [preferred, other] = self.best;
+            let [other, preferred] = self.best;
             return preferred.or(other);
         };
         let preferred = all.iter().any(|able| able.preferred);

@@ -79,7 +79,9 @@ pub(crate) fn push_number(text: &mut String, number: u32) {
             break;
         }
     }
-    text.push_str(written(&digits, start));
+    for digit in digits.iter().skip(start) {
+        text.push(char::from(*digit));
+    }
 }
 
 /// What was written, from its first byte to the end; ASCII by its making.

@@ -61,21 +61,37 @@ impl Trace {
 pub(crate) struct Traces {
     ended: VecDeque<Trace>,
     bound: usize,
+    /// What the trace that went last has left: room for the steps of the next.
+    spare: Vec<(Now, Step)>,
 }
+
+/// Steps of a call that goes well, and most that a spare has room for.
+const STEPS_USUAL: usize = 5;
 
 impl Traces {
     pub(crate) fn new(bound: usize) -> Self {
-        Self { ended: VecDeque::new(), bound }
+        Self { ended: VecDeque::new(), bound, spare: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, trace: Trace) {
         if self.bound == 0 {
             return;
         }
-        if self.ended.len() >= self.bound {
-            self.ended.pop_front();
+        if self.ended.len() >= self.bound
+            && let Some(oldest) = self.ended.pop_front()
+            && oldest.steps.capacity() == STEPS_USUAL
+        {
+            self.spare = oldest.steps;
+            self.spare.clear();
         }
         self.ended.push_back(trace);
+    }
+
+    /// Room for the steps of one more call.
+    pub(crate) fn steps(&mut self) -> Vec<(Now, Step)> {
+        let mut steps = std::mem::take(&mut self.spare);
+        steps.reserve_exact(STEPS_USUAL);
+        steps
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Trace> {

@@ -211,7 +211,7 @@ impl Hub {
             caller: Arc::clone(&caller),
             capability: Arc::clone(&capability),
             started: turn.now,
-            steps: Vec::with_capacity(5),
+            steps: self.traces.steps(),
         };
         trace.step(turn.now, Step::Routed(note));
         let cost = message_bytes + CALL_BYTES;
