@@ -15,6 +15,9 @@ use crate::meter::{Meter, Usage};
 use crate::process;
 use crate::worker::{Agents, Worker};
 
+/// Calls to who has gone for good are over soon, so that the end need not be waited for long; others have time, however
+/// slow the machine is.
+const TIMES: &str = "[liveness]\nresume_ms = 1000\n[calls]\naccept_timeout_ms = 30000\n";
 const SLOW_CONSUMERS: &str = "agent_reach_slow_consumers_total";
 
 /// The load of `loadtest mixed`.
@@ -73,8 +76,7 @@ pub(crate) fn run(args: &MixedArgs) -> Result<()> {
 
 fn once(load: &MixedLoad, run: &mut Run) -> Result<Account> {
     run.progress.say("everything at once");
-    // Calls to who has gone for good are over soon, so that the end need not be waited for long.
-    let hub = run.hub_with("[liveness]\nresume_ms = 1000\n")?;
+    let hub = run.hub_with(TIMES)?;
     let endpoint = hub.endpoint();
     let mut agents = Agents::start(&AgentsJob {
         endpoint: endpoint.clone(),
