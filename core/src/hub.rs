@@ -208,13 +208,15 @@ impl Hub {
         }
         self.on_alive(turn, id);
         self.counters.bytes_in += message.len() as u64;
-        match (phase, read_to_hub(&message, fault)) {
+        // Looked at where it lies: what a CALL may say is large, and each move of it a copy.
+        let read = read_to_hub(&message, fault);
+        match (phase, &read) {
             (_, Err(DecodeError::Untrusted(reason))) => {
-                self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, None);
+                self.refuse(turn, id, GoodbyeCode::ProtocolError, reason, None);
             }
             (Phase::Fresh, Ok((ToHub::Hello(hello), _))) => {
                 self.counters.received(Kind::Hello);
-                self.on_hello(turn, id, &hello);
+                self.on_hello(turn, id, hello);
             }
             (Phase::Fresh, Err(DecodeError::Malformed { kind: Kind::Hello, error, .. })) => {
                 let reason = format!("HELLO cannot be used: {error}");
@@ -225,7 +227,7 @@ impl Hub {
             }
             (Phase::Open(key), Ok((envelope, body))) => {
                 self.counters.received(envelope.kind());
-                self.on_envelope(turn, id, key, &envelope, message.len(), body);
+                self.on_envelope(turn, id, key, envelope, message.len(), *body);
             }
             (Phase::Open(key), Err(error)) => self.on_unusable(turn, id, key, error),
             (Phase::Over, _) => {}
@@ -257,18 +259,18 @@ impl Hub {
     }
 
     /// An envelope with a wrong header fails one thing, never the connection.
-    fn on_unusable(&mut self, turn: &mut Turn<'_>, id: ConnectionId, key: usize, error: DecodeError) {
+    fn on_unusable(&mut self, turn: &mut Turn<'_>, id: ConnectionId, key: usize, error: &DecodeError) {
         match error {
             DecodeError::Malformed { kind: Kind::Hello, .. } => {
                 self.refuse(turn, id, GoodbyeCode::ProtocolError, "a second HELLO", None);
             }
             DecodeError::Malformed { kind: Kind::Call, id: Some(call_id), error }
-                if !self.is_open(key, call_id) =>
+                if !self.is_open(key, *call_id) =>
             {
                 self.refuse_call(
                     turn,
                     key,
-                    call_id,
+                    *call_id,
                     &crate::calls::Refusal::invalid(&error.field, &error.to_string()),
                 );
             }
@@ -276,7 +278,7 @@ impl Hub {
                 let message = error.to_string();
                 let complaint = Complaint {
                     kind: kind.number(),
-                    id: about,
+                    id: *about,
                     code: ErrorCode::InvalidRequest,
                     message: &message,
                     field: Some(&error.field),
@@ -286,14 +288,18 @@ impl Hub {
                     self.fail_leg_of(
                         turn,
                         key,
-                        about,
+                        *about,
                         &format!("the agent sent a {} whose {message}", kind.name()),
                     );
                 }
             }
             DecodeError::UnknownKind { kind, id: about } => {
                 let (code, message) = (ErrorCode::UnknownKind, format!("kind {kind} is not known"));
-                self.complain(turn, id, &Complaint { kind, id: about, code, message: &message, field: None });
+                self.complain(
+                    turn,
+                    id,
+                    &Complaint { kind: *kind, id: *about, code, message: &message, field: None },
+                );
             }
             DecodeError::WrongDirection(kind) => {
                 let message = format!("{} is sent by the hub only", kind.name());
@@ -301,7 +307,7 @@ impl Hub {
                 self.complain(turn, id, &Complaint { kind, id: None, code, message: &message, field: None });
             }
             DecodeError::Untrusted(reason) => {
-                self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, None);
+                self.refuse(turn, id, GoodbyeCode::ProtocolError, reason, None);
             }
         }
     }

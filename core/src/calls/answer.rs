@@ -100,7 +100,7 @@ impl Hub {
         let (target, tried) = (Arc::clone(&leg.target), leg.tried(turn.now));
         if let Some(call) = self.calls.get_mut(call_index) {
             // The leg goes its own way: its place may be another call's while this one still waits for others.
-            call.legs.retain(|other| *other != index);
+            call.drop_leg(index);
         }
         self.conclude(turn, call_index, Some(&target), Some(tried), &Ended::done());
     }

@@ -102,7 +102,7 @@ impl Hub {
         let latency_us = turn.now.micros_since(leg.given_at);
         let told = self.calls.get(call_index).is_some_and(|call| call.cancelling);
         if let Some(call) = self.calls.get_mut(call_index) {
-            call.legs.retain(|other| *other != index);
+            call.drop_leg(index);
         }
         let reason = failure.code.as_str();
         if let Some(agent) = self.registry.agents.get_mut(agent) {

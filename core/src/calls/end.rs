@@ -78,7 +78,7 @@ impl Hub {
         self.free_leg(turn, index);
         if let Some(call_index) = call {
             if let Some(call) = self.calls.get_mut(call_index) {
-                call.legs.retain(|other| *other != index);
+                call.drop_leg(index);
             }
             self.conclude(turn, call_index, Some(&target), Some(tried), ended);
         }

@@ -93,6 +93,13 @@ pub(crate) const CALL_BYTES: usize = 2048;
 pub(crate) const LEG_BYTES: usize = 512;
 
 impl Call {
+    /// A leg goes its own way. Targets answer about in the order they were asked in, so it is near the front.
+    pub(crate) fn drop_leg(&mut self, index: usize) {
+        if let Some(place) = self.legs.iter().position(|other| *other == index) {
+            self.legs.remove(place);
+        }
+    }
+
     /// What the call counts among all that is open.
     pub(crate) fn cost(&self) -> usize {
         self.message_bytes + CALL_BYTES
