@@ -1,6 +1,8 @@
 # syntax=docker/dockerfile:1
 
 FROM rust:1-slim-bookworm AS build
+# The allocator is built by make.
+RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 # The caches live outside of the layers, so the binary is copied out of one in the same step.
