@@ -4,6 +4,9 @@
 pub mod identity;
 pub mod listener;
 pub mod pem;
+mod signatures;
+pub mod sockets;
+pub mod threads;
 pub mod tls;
 pub mod tls_stream;
 pub mod upgrade;

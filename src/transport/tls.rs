@@ -16,6 +16,7 @@ use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientV
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::pem::{self, PemError};
+use super::signatures::remembering;
 
 /// The files of the agent listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +78,9 @@ pub enum TlsError {
 /// # Errors
 /// [`TlsError`] when a file is absent, broken, or does not fit the others.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = provider();
+    let mut provider = provider();
+    let server = Arc::make_mut(&mut provider);
+    server.signature_verification_algorithms = remembering(server.signature_verification_algorithms);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(&files.client_ca)?, provider.clone());
     let verifier = match &files.crl {
         Some(crl) => verifier.with_crls(pem::crls(crl)?),
