@@ -22,6 +22,8 @@ use crate::telemetry::logging;
 use crate::telemetry::metrics::{Metrics, tls_reason};
 use crate::transport::identity::IdentityError;
 use crate::transport::listener::{Accepted, Gatekeeper, Limits, Listener};
+use crate::transport::sockets::Tcp;
+use crate::transport::threads::Threads;
 use crate::transport::tls::{self, TlsError};
 
 /// How long closing connections get after the drain before the process ends anyway.
@@ -46,6 +48,9 @@ pub enum StartError {
     /// The policy file cannot be used.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Policy(Vec<Problem>),
+    /// The system has no threads for connections.
+    #[error("agents.threads: cannot start them: {0}")]
+    Threads(std::io::Error),
     /// The system has no randomness.
     #[error("no random numbers from the system")]
     Random,
@@ -88,6 +93,7 @@ impl Server {
         };
         let tls = tls::server_config(&config.tls_files())?;
         let agents = bind("agents.listen", config.agents.listen).await?;
+        let threads = Threads::start(config.agents.threads as usize).map_err(StartError::Threads)?;
         let watcher = Arc::new(Watcher { metrics: Metrics::new() });
         let driver = Driver::new(settings(config)?, policy, Arc::clone(&watcher) as Arc<dyn Observer>);
         let mut tasks = JoinSet::new();
@@ -135,7 +141,7 @@ impl Server {
             console: None,
         };
         let listener = Listener {
-            socket: agents,
+            sockets: Tcp::new(agents, threads),
             tls,
             driver: Arc::clone(&driver),
             limits: limits(config),

@@ -53,6 +53,7 @@ fn bounds(source: &mut Source<'_>, config: &Config) {
         ("agents.max_connections", agents.max_connections.into(), 1..=10_000_000),
         ("agents.handshake_timeout_ms", agents.handshake_timeout_ms, 100..=600_000),
         ("agents.max_handshakes", agents.max_handshakes.into(), 1..=65_536),
+        ("agents.threads", agents.threads.into(), 1..=256),
         ("agents.drain_ms", agents.drain_ms, 0..=HOUR),
         ("liveness.keepalive_ms", liveness.keepalive_ms, 10..=600_000),
         ("liveness.suspect_ms", liveness.suspect_ms, 30..=HOUR),

@@ -29,6 +29,9 @@ pub struct Agents {
     pub handshake_timeout_ms: u64,
     /// Most handshakes at one time; more wait. 1..=65_536, default 64.
     pub max_handshakes: u32,
+    /// Threads that connections live on. More than one only where one is busy all the time: what two connections
+    /// say to each other costs more when they live on different threads. 1..=256, default 1.
+    pub threads: u32,
     /// How long a drain lets open calls finish. Milliseconds, 0..=3_600_000, default 10_000.
     pub drain_ms: u64,
     /// Also speak TLS 1.2. Default false: TLS 1.3 only.
@@ -46,6 +49,7 @@ impl Default for Agents {
             max_connections: 100_000,
             handshake_timeout_ms: 5_000,
             max_handshakes: 64,
+            threads: 1,
             drain_ms: 10_000,
             tls12: false,
         }

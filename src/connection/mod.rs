@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use agent_reach_core::{ConnectionId, Outgoing};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
@@ -69,6 +70,8 @@ pub struct Connection<W> {
     /// The pong that waits until it has: the answer to the latest ping, which stands for those before (RFC 6455,
     /// 5.5.3). So a peer that pings and does not read costs one pong.
     owed: Option<Box<[u8]>>,
+    /// Its place among all connections, held for as long as it lives.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl<W> Drop for Connection<W> {
@@ -97,7 +100,15 @@ impl<W: Wire> Connection<W> {
             readable: Readable::Yes,
             unflushed: false,
             owed: None,
+            room: None,
         }
+    }
+
+    /// The same, that holds this place for as long as it lives.
+    #[must_use]
+    pub fn in_place_of(mut self, room: OwnedSemaphorePermit) -> Self {
+        self.room = Some(room);
+        self
     }
 
     /// Reads once. `false`: nothing was there.

@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_reach_core::Peer;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -17,6 +16,7 @@ use tracing::{debug, warn};
 use crate::connection::{Connection, Encoding};
 use crate::driver::Driver;
 use crate::transport::identity::{IdentityError, Principal, principal};
+use crate::transport::sockets::Sockets;
 use crate::transport::tls_stream::TlsStream;
 use crate::transport::upgrade::upgrade;
 
@@ -65,9 +65,9 @@ pub trait Gatekeeper: Send + Sync + 'static {
 }
 
 /// The listener of agents.
-pub struct Listener {
-    /// Where sockets come from.
-    pub socket: TcpListener,
+pub struct Listener<T> {
+    /// Where sockets come from, and where connections live.
+    pub sockets: T,
     /// How they become TLS streams.
     pub tls: Arc<ServerConfig>,
     /// The hub.
@@ -78,12 +78,13 @@ pub struct Listener {
     pub gatekeeper: Arc<dyn Gatekeeper>,
 }
 
-impl Listener {
+impl<T: Sockets> Listener<T> {
     /// Accepts until the task is dropped.
     pub async fn run(self) {
         let room = Arc::new(Semaphore::new(self.limits.connections));
         let lobby = Arc::new(Semaphore::new(self.limits.handshakes.saturating_mul(LOBBY_FACTOR)));
         let shared = Arc::new(Shared {
+            sockets: self.sockets,
             tls: self.tls,
             driver: self.driver,
             limits: self.limits,
@@ -91,8 +92,8 @@ impl Listener {
             handshakes: Semaphore::new(self.limits.handshakes),
         });
         loop {
-            let socket = match self.socket.accept().await {
-                Ok((socket, _)) => socket,
+            let socket = match shared.sockets.accept().await {
+                Ok(socket) => socket,
                 // The peer was gone before it was accepted: nothing is wrong here.
                 Err(error) if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) => {
                     continue;
@@ -114,7 +115,8 @@ impl Listener {
     }
 }
 
-struct Shared {
+struct Shared<T> {
+    sockets: T,
     tls: Arc<ServerConfig>,
     driver: Arc<Driver>,
     limits: Limits,
@@ -122,41 +124,32 @@ struct Shared {
     handshakes: Semaphore,
 }
 
-/// The whole life of an accepted socket.
-async fn admit(
-    shared: Arc<Shared>,
-    socket: TcpStream,
-    waiting: OwnedSemaphorePermit,
-    permit: OwnedSemaphorePermit,
+/// From an accepted socket to a connection that lives by itself.
+async fn admit<T: Sockets>(
+    shared: Arc<Shared<T>>,
+    socket: T::Socket,
+    _waiting: OwnedSemaphorePermit,
+    room: OwnedSemaphorePermit,
 ) {
-    // Boxed, and gone before the long life begins: inline it would cost every idle connection the size of
-    // the handshake's largest state, for ever.
-    let connection = Box::pin(open(&shared, socket)).await;
-    drop((shared, waiting));
-    if let Some(connection) = connection {
-        connection.await;
-    }
-    drop(permit);
-}
-
-async fn open(shared: &Shared, socket: TcpStream) -> Option<Connection<TlsStream<TcpStream>>> {
     let started = Instant::now();
-    let shaken = tokio::time::timeout(shared.limits.handshake, shake_hands(shared, socket)).await;
+    let shaken = tokio::time::timeout(shared.limits.handshake, shake_hands(&shared, socket)).await;
     let (outcome, opened) = match shaken {
         Ok(Ok(opened)) => (Accepted::Open, Some(opened)),
         Ok(Err(outcome)) => (outcome, None),
         Err(_) => (Accepted::TooSlow, None),
     };
     shared.gatekeeper.accepted(outcome, started.elapsed());
-    let (stream, encoding) = opened?;
-    Some(register(shared, stream, encoding))
+    let Some((stream, encoding)) = opened else { return };
+    let settled = shared.sockets.settle(stream, |stream| register(&shared, stream, encoding, room));
+    if let Err(error) = settled {
+        debug!(%error, "a socket was gone as soon as it was a WebSocket");
+    }
 }
 
-async fn shake_hands(
-    shared: &Shared,
-    socket: TcpStream,
-) -> Result<(TlsStream<TcpStream>, Encoding), Accepted> {
-    socket.set_nodelay(true).map_err(|_| Accepted::NoWebSocket)?;
+async fn shake_hands<T: Sockets>(
+    shared: &Shared<T>,
+    socket: T::Socket,
+) -> Result<(TlsStream<T::Socket>, Encoding), Accepted> {
     let tls = Arc::clone(&shared.tls);
     let mut stream = match TlsStream::accept(socket, tls, &shared.handshakes).await {
         Ok(stream) => stream,
@@ -176,11 +169,12 @@ async fn shake_hands(
 }
 
 /// Makes the hub know a WebSocket, by what its certificate says.
-fn register(
-    shared: &Shared,
-    stream: TlsStream<TcpStream>,
+fn register<T: Sockets>(
+    shared: &Shared<T>,
+    stream: TlsStream<T::Socket>,
     encoding: Encoding,
-) -> Connection<TlsStream<TcpStream>> {
+    room: OwnedSemaphorePermit,
+) -> Connection<TlsStream<T::Socket>> {
     let leaf = stream.peer_certificates().and_then(<[_]>::first);
     let proven = match leaf {
         Some(leaf) => principal(leaf),
@@ -199,7 +193,8 @@ fn register(
         shared.gatekeeper.unidentified(&error);
         shared.driver.unidentified(id, error.to_string());
     }
-    Connection::new(stream, Arc::clone(&shared.driver), id, encoding, shared.limits.max_message)
+    let driver = Arc::clone(&shared.driver);
+    Connection::new(stream, driver, id, encoding, shared.limits.max_message).in_place_of(room)
 }
 
 /// How long the certificate is still good. From here on the monotonic clock counts: a step of the wall clock

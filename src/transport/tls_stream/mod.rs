@@ -53,6 +53,15 @@ pub struct TlsStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
+    /// The same stream over the socket that `map` makes of this one's.
+    ///
+    /// # Errors
+    /// Those of `map`.
+    pub fn map_socket<T>(self, map: impl FnOnce(S) -> io::Result<T>) -> io::Result<TlsStream<T>> {
+        let Self { socket, tls, partial, unsent, ahead, ended } = self;
+        Ok(TlsStream { socket: map(socket)?, tls, partial, unsent, ahead, ended })
+    }
+
     /// The certificates that the peer proved, its own first.
     #[must_use]
     pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
