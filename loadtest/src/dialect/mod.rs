@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::Framing;
 
-pub(crate) use words::{EVERYBODY, destination};
+pub(crate) use words::{EVERYBODY, destination, notice_answer};
 
 /// How many capabilities each agent offers.
 pub(crate) const CAPABILITIES: u32 = 3;
@@ -43,7 +43,7 @@ pub(crate) enum Want {
         directed: bool,
     },
     /// Every agent with the capability is told, and the call ends when all have heard it. On the relay it ends
-    /// when the named agent has.
+    /// when it has left for all.
     Notice,
     /// Chunks, with this window. The body begins with how many, as a big-endian integer of 64 bits.
     Chunks {
@@ -164,14 +164,14 @@ impl Dialect {
         }
     }
 
-    /// What an agent of this number was told.
+    /// What an agent was told.
     ///
     /// # Errors
     /// When the server wants it gone, or cannot be understood.
-    pub(crate) fn heard(self, number: u32, message: &Bytes) -> Result<Heard> {
+    pub(crate) fn heard(self, message: &Bytes) -> Result<Heard> {
         match self {
             Self::Hub => envelopes::heard(message),
-            Self::Relay => words::heard(number, message),
+            Self::Relay => words::heard(message),
         }
     }
 

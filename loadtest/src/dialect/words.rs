@@ -24,6 +24,12 @@ pub(crate) fn destination(message: &[u8]) -> Option<u32> {
     message.first_chunk().map(|to| u32::from_be_bytes(*to))
 }
 
+/// What the relay itself says to the sender of a message to all, when it has left for each.
+pub(crate) fn notice_answer(notice: &[u8]) -> Option<Bytes> {
+    let Parts { from, id, .. } = parts(&Bytes::copy_from_slice(notice)).ok()?;
+    Some(message(from, NOBODY, CALL, id, &[]))
+}
+
 pub(super) fn hello(number: u32) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
@@ -36,7 +42,7 @@ pub(super) fn keepalive() -> Bytes {
 pub(super) fn call(caller: u32, id: u64, ask: Ask, body: &[u8]) -> Bytes {
     match ask.want {
         Want::Result { .. } => message(ask.agent, caller, CALL, id, &[body]),
-        Want::Notice => message(EVERYBODY, caller, NOTICE, id, &[&ask.agent.to_be_bytes(), body]),
+        Want::Notice => message(EVERYBODY, caller, NOTICE, id, &[body]),
         Want::Chunks { credit } => message(ask.agent, caller, STREAM, id, &[&credit.to_be_bytes(), body]),
     }
 }
@@ -53,7 +59,7 @@ pub(super) fn chunk(number: u32, (caller, id): CallKey, seq: u64, body: &[u8]) -
     message(caller, number, CHUNK, id, &[&seq.to_be_bytes(), body])
 }
 
-pub(super) fn heard(number: u32, message: &Bytes) -> Result<Heard> {
+pub(super) fn heard(message: &Bytes) -> Result<Heard> {
     let Parts { from, what, id, mut body } = parts(message)?;
     let call = (from, id);
     match what {
@@ -63,8 +69,6 @@ pub(super) fn heard(number: u32, message: &Bytes) -> Result<Heard> {
             Ok(Heard::Stream(call, body, credit))
         }
         CREDIT => Ok(Heard::Credit(call, body.try_get_u64()?)),
-        // One answers for all, so that its sender knows when it is over.
-        NOTICE if body.try_get_u32()? == number => Ok(Heard::Call(call, Bytes::new())),
         NOTICE => Ok(Heard::Notice),
         other => bail!("a word {other} to an agent"),
     }
@@ -125,32 +129,34 @@ mod tests {
     fn an_agent_gives_a_relayed_body_back_to_who_sent_it() {
         let call = asked(Want::Result { directed: false });
         assert_eq!(destination(&call), Some(3));
-        let Ok(Heard::Call(key, body)) = heard(3, &call) else { panic!("no call") };
+        let Ok(Heard::Call(key, body)) = heard(&call) else { panic!("no call") };
         let answer = result(3, key, &body);
         assert_eq!(destination(&answer), Some(FIRST_CALLER));
         assert_eq!(told(&answer).unwrap(), Told::Ended(7, Outcome::Completed("body".into())));
     }
 
     #[test]
-    fn one_agent_answers_a_notice_to_all() {
+    fn the_relay_answers_a_notice_that_no_agent_does() {
         let notice = asked(Want::Notice);
         assert_eq!(destination(&notice), Some(EVERYBODY));
-        assert_eq!(heard(2, &notice).unwrap(), Heard::Notice);
-        assert_eq!(heard(3, &notice).unwrap(), Heard::Call((FIRST_CALLER, 7), Bytes::new()));
+        assert_eq!(heard(&notice).unwrap(), Heard::Notice);
+        let answer = notice_answer(&notice).unwrap();
+        assert_eq!(destination(&answer), Some(FIRST_CALLER));
+        assert_eq!(told(&answer).unwrap(), Told::Ended(7, Outcome::Completed(Bytes::new())));
     }
 
     #[test]
     fn a_stream_goes_by_chunks_and_credit() {
         let key = (FIRST_CALLER, 7);
         let stream = asked(Want::Chunks { credit: 5 });
-        assert_eq!(heard(3, &stream).unwrap(), Heard::Stream(key, "body".into(), 5));
-        assert_eq!(heard(3, &credit(FIRST_CALLER, 7, 3, 8)).unwrap(), Heard::Credit(key, 8));
+        assert_eq!(heard(&stream).unwrap(), Heard::Stream(key, "body".into(), 5));
+        assert_eq!(heard(&credit(FIRST_CALLER, 7, 3, 8)).unwrap(), Heard::Credit(key, 8));
         assert_eq!(told(&chunk(3, key, 9, b"piece")).unwrap(), Told::Chunk(7, 9, "piece".into()));
     }
 
     #[test]
     fn a_message_without_its_head_is_an_error() {
-        assert!(heard(3, &Bytes::from_static(&[0; 15])).is_err());
+        assert!(heard(&Bytes::from_static(&[0; 15])).is_err());
         assert!(told(&Bytes::new()).is_err());
     }
 }

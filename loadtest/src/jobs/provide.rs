@@ -51,7 +51,7 @@ impl Provider {
     }
 
     fn take(&mut self, message: &Bytes, link: &mut Link) -> Result<bool> {
-        match self.dialect.heard(self.number, message)? {
+        match self.dialect.heard(message)? {
             Heard::Call(call, body) => link.push(&self.dialect.result(self.number, call, &body)),
             Heard::Notice => {}
             Heard::Stream(call, body, credit) => {

@@ -5,11 +5,12 @@ use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use anyhow::{Context as _, Result, anyhow};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,7 +25,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::{Order, Tally, answer};
 use crate::client::roots;
-use crate::dialect::{EVERYBODY, FIRST_CALLER, destination};
+use crate::dialect::{EVERYBODY, FIRST_CALLER, destination, notice_answer};
 use crate::frame::{Framing, Incoming};
 
 /// Most callers.
@@ -46,6 +47,15 @@ pub(crate) struct RelayJob {
 struct Outbox {
     bytes: Vec<u8>,
     waker: Option<Waker>,
+    /// Those among the bytes that went to all.
+    notices: Vec<Arc<Notice>>,
+}
+
+/// A message to all agents, until it has left for each.
+struct Notice {
+    left: AtomicUsize,
+    /// What its sender then gets.
+    answer: Bytes,
 }
 
 /// The outboxes, by number.
@@ -121,8 +131,8 @@ async fn admit(socket: TcpStream, tls: TlsAcceptor, table: Arc<Table>) -> Result
     // An empty message is the welcome.
     stream.write_all(&[0; 4]).await?;
     stream.flush().await?;
-    let mut connection =
-        Connection { stream, table, number, input: BytesMut::new(), output: Vec::new(), written: 0 };
+    let (input, output, leaving) = Default::default();
+    let mut connection = Connection { stream, table, number, input, output, written: 0, leaving };
     poll_fn(|cx| connection.poll(cx)).await
 }
 
@@ -134,6 +144,8 @@ struct Connection {
     output: Vec<u8>,
     /// How much of `output` has left.
     written: usize,
+    /// Those in `output` that went to all.
+    leaving: Vec<Arc<Notice>>,
 }
 
 impl Connection {
@@ -168,16 +180,42 @@ impl Connection {
         let mut wakers = Vec::new();
         while let Some(Incoming::Message(message)) = Framing::Length.pop(&mut self.input)? {
             let to = destination(&message);
-            let everybody = if to == Some(EVERYBODY) { self.table.agents.as_slice() } else { &[] };
-            let everybody =
-                everybody.iter().map(|outbox| outbox.lock().unwrap_or_else(PoisonError::into_inner));
-            for mut outbox in to.and_then(|to| self.table.of(to)).into_iter().chain(everybody) {
-                Framing::Length.push(&mut outbox.bytes, &message);
-                wakers.extend(outbox.waker.take());
+            if to == Some(EVERYBODY) {
+                self.tell_all(&message, &mut wakers);
+                continue;
             }
+            let Some(mut outbox) = to.and_then(|to| self.table.of(to)) else { continue };
+            Framing::Length.push(&mut outbox.bytes, &message);
+            wakers.extend(outbox.waker.take());
         }
         wakers.into_iter().for_each(Waker::wake);
         Ok(())
+    }
+
+    fn tell_all(&self, message: &[u8], wakers: &mut Vec<Waker>) {
+        let Some(answer) = notice_answer(message) else { return };
+        let notice = Arc::new(Notice { left: AtomicUsize::new(self.table.agents.len()), answer });
+        for outbox in &self.table.agents {
+            let mut outbox = outbox.lock().unwrap_or_else(PoisonError::into_inner);
+            Framing::Length.push(&mut outbox.bytes, message);
+            outbox.notices.push(Arc::clone(&notice));
+            wakers.extend(outbox.waker.take());
+        }
+    }
+
+    /// What was written has left: who sent a message to all is told when that was its last.
+    fn has_left(&mut self) {
+        for notice in self.leaving.drain(..) {
+            if notice.left.fetch_sub(1, Ordering::Relaxed) > 1 {
+                continue;
+            }
+            let to = destination(&notice.answer);
+            let Some(mut outbox) = to.and_then(|to| self.table.of(to)) else { continue };
+            Framing::Length.push(&mut outbox.bytes, &notice.answer);
+            let waker = outbox.waker.take();
+            drop(outbox);
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Writes until all has left, or the socket takes no more. `true`: it wrote something, look again.
@@ -185,6 +223,7 @@ impl Connection {
         if self.output.is_empty() {
             let Some(mut outbox) = self.table.of(self.number) else { return Ok(false) };
             std::mem::swap(&mut self.output, &mut outbox.bytes);
+            std::mem::swap(&mut self.leaving, &mut outbox.notices);
             outbox.waker = Some(cx.waker().clone());
         }
         if self.output.is_empty() {
@@ -195,6 +234,7 @@ impl Connection {
                 done?;
                 self.output.clear();
                 self.written = 0;
+                self.has_left();
                 Ok(true)
             }
             Poll::Pending => Ok(false),
