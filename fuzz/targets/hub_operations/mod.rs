@@ -239,6 +239,10 @@ impl<'a> World<'a> {
 
     fn tick(&mut self) {
         self.input(Input::Tick);
+        if self.settings.resume_ms == 0 {
+            // Who is cut off at the end of a tick may come back within no time: that is due at once, and once.
+            self.input(Input::Tick);
+        }
         let next = self.hub.next_timeout();
         assert!(
             next.is_none_or(|next| next > self.now),
