@@ -49,7 +49,7 @@ fn bounds(source: &mut Source<'_>, config: &Config) {
     const HOUR: u64 = 3_600_000;
     const TIB: u64 = 1 << 40;
     let Config { agents, liveness, limits, calls, breaker, dedupe, store, audit, .. } = config;
-    let numbers: [(&str, u64, RangeInclusive<u64>); 29] = [
+    let numbers: [(&str, u64, RangeInclusive<u64>); 30] = [
         ("agents.max_connections", agents.max_connections.into(), 1..=10_000_000),
         ("agents.handshake_timeout_ms", agents.handshake_timeout_ms, 100..=600_000),
         ("agents.max_handshakes", agents.max_handshakes.into(), 1..=65_536),
