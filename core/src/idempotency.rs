@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hashbrown::HashTable;
 use slab::Slab;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
@@ -35,9 +34,14 @@ enum State {
     Ended { ends: Ends, until: Now, bytes: usize },
 }
 
+/// No entry.
+const NONE: u32 = u32::MAX;
+
 #[derive(Debug)]
 struct Entry {
     hash: u64,
+    /// The next entry of its chain; [`NONE`] after the last.
+    next: u32,
     identity: Arc<str>,
     request_id: Arc<str>,
     fingerprint: Fingerprint,
@@ -61,9 +65,10 @@ pub(crate) enum Known {
 #[derive(Debug)]
 pub(crate) struct Memory {
     entries: Slab<Entry>,
-    /// By seeded hash: peers choose the texts, and must not choose who meets in one place. The entry's own texts
-    /// decide. Nobody walks through the table, so its order is nobody's.
-    by_hash: HashTable<u32>,
+    /// Where the entries of each hash begin, as many places as a power of two; at most one entry to a place on
+    /// average. By seeded hash: peers choose the texts, and must not choose who meets in one chain. The entry's own
+    /// texts decide, and nobody walks through all chains, so their order is nobody's.
+    chains: Vec<u32>,
     /// Of ends. What it names may be gone already, or be another's by now.
     expiry: Expiry,
     bytes: usize,
@@ -76,14 +81,7 @@ const ENTRY_BYTES: usize = size_of::<Entry>() + 96;
 
 impl Memory {
     pub(crate) fn new(bound: usize, seed: u64) -> Self {
-        Self {
-            entries: Slab::new(),
-            by_hash: HashTable::new(),
-            expiry: Expiry::default(),
-            bytes: 0,
-            bound,
-            seed,
-        }
+        Self { entries: Slab::new(), chains: Vec::new(), expiry: Expiry::default(), bytes: 0, bound, seed }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -103,12 +101,62 @@ impl Memory {
     }
 
     fn find(&self, hash: u64, identity: &str, request_id: &str) -> Option<u32> {
-        let is_it = |index: &u32| {
-            self.entries.get(*index as usize).is_some_and(|entry| {
-                entry.hash == hash && &*entry.request_id == request_id && &*entry.identity == identity
-            })
-        };
-        self.by_hash.find(hash, is_it).copied()
+        let mut index = *self.chains.get(self.place(hash))?;
+        while let Some(entry) = self.entries.get(index as usize) {
+            if entry.hash == hash && &*entry.request_id == request_id && &*entry.identity == identity {
+                return Some(index);
+            }
+            index = entry.next;
+        }
+        None
+    }
+
+    /// The chain of a hash.
+    fn place(&self, hash: u64) -> usize {
+        let mask = (self.chains.len() as u64).saturating_sub(1);
+        usize::try_from(hash & mask).unwrap_or_default()
+    }
+
+    /// Puts a new entry into its chain; with more entries than chains it makes twice as many.
+    fn link(&mut self, index: u32) {
+        if self.entries.len() > self.chains.len() {
+            let places = self.entries.len().next_power_of_two().max(16);
+            self.chains = vec![NONE; places];
+            let all: Vec<u32> =
+                self.entries.iter().filter_map(|(index, _)| u32::try_from(index).ok()).collect();
+            for index in all {
+                self.put_first(index);
+            }
+        } else {
+            self.put_first(index);
+        }
+    }
+
+    fn put_first(&mut self, index: u32) {
+        let Some(hash) = self.entries.get(index as usize).map(|entry| entry.hash) else { return };
+        let place = self.place(hash);
+        if let (Some(first), Some(entry)) = (self.chains.get_mut(place), self.entries.get_mut(index as usize))
+        {
+            entry.next = std::mem::replace(first, index);
+        }
+    }
+
+    /// Takes an entry that is gone out of its chain.
+    fn unlink(&mut self, index: u32, gone: &Entry) {
+        let place = self.place(gone.hash);
+        let Some(first) = self.chains.get_mut(place) else { return };
+        if *first == index {
+            *first = gone.next;
+            return;
+        }
+        let mut before = *first;
+        while let Some(entry) = self.entries.get_mut(before as usize) {
+            if entry.next == index {
+                entry.next = gone.next;
+                return;
+            }
+            before = entry.next;
+        }
     }
 
     /// Whether anything is remembered under a request id.
@@ -151,6 +199,7 @@ impl Memory {
         }
         let entry = Entry {
             hash,
+            next: NONE,
             identity: Arc::clone(identity),
             request_id: Arc::clone(request_id),
             fingerprint,
@@ -159,9 +208,7 @@ impl Memory {
         self.bytes += ENTRY_BYTES + request_id.len();
         // A slab this large would take terabytes first.
         let index = u32::try_from(self.entries.insert(entry)).unwrap_or(u32::MAX);
-        let entries = &self.entries;
-        let hash_of = |index: &u32| entries.get(*index as usize).map_or(0, |entry| entry.hash);
-        self.by_hash.insert_unique(hash, index, hash_of);
+        self.link(index);
         index
     }
 
@@ -187,12 +234,10 @@ impl Memory {
     /// Forgets an entry.
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(entry) = self.entries.try_remove(index as usize) else { return };
+        self.unlink(index, &entry);
         self.bytes = self.bytes.saturating_sub(ENTRY_BYTES + entry.request_id.len());
         if let State::Ended { bytes, .. } = entry.state {
             self.bytes = self.bytes.saturating_sub(bytes);
-        }
-        if let Ok(place) = self.by_hash.find_entry(entry.hash, |other| *other == index) {
-            place.remove();
         }
     }
 
@@ -206,7 +251,7 @@ impl Memory {
         if self.entries.is_empty() {
             // A busy hour is not paid for by the quiet ones after it.
             self.entries = Slab::new();
-            self.by_hash = HashTable::new();
+            self.chains = Vec::new();
         }
     }
 
@@ -274,6 +319,27 @@ mod tests {
         assert_eq!(memory.len(), 1);
         memory.expire(NOW.plus_ms(40));
         assert_eq!((memory.len(), memory.bytes(), memory.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn among_many_each_is_found_until_it_is_removed_and_not_after() {
+        let (mut memory, identity) = memory(1 << 20);
+        let print = Fingerprint::of("a", None);
+        let mut rng = crate::rng::Rng::new(3);
+        let mut open: Vec<(u32, String)> = Vec::new();
+        for n in 0..3000 {
+            if n % 3 == 2 {
+                let (index, name) = open.swap_remove(rng.below(open.len()));
+                memory.remove(index);
+                assert!(!memory.has("identity", &name));
+            } else {
+                let name = format!("id-{n}");
+                let index = memory.open(&identity, &name.as_str().into(), print, n);
+                open.push((index, name));
+            }
+        }
+        assert!(open.iter().all(|(_, name)| memory.has("identity", name)));
+        assert!(open.len() == memory.len() && memory.chains.len() <= 2 * memory.len());
     }
 
     #[test]
