@@ -7,7 +7,7 @@ DEMO_ARGS ?=
 SEEDS ?= 1000
 # Seconds that `make fuzz` spends on each target, and which targets
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= decode_json decode_msgpack hub_operations round_trip
+FUZZ_TARGETS ?= decode_json decode_msgpack hub_operations round_trip websocket
 # Calls of the canary pair under each attack of `make hostile`
 HOSTILE_CALLS ?= 2000
 

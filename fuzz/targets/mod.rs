@@ -9,14 +9,16 @@ pub(crate) mod decode_msgpack;
 pub(crate) mod hub_operations;
 mod message;
 pub(crate) mod round_trip;
+pub(crate) mod websocket;
 
 /// A target: the name of its folder in the corpus, and what it does with bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const ALL: [Target; 4] = [
+pub(crate) const ALL: [Target; 5] = [
     ("decode_json", decode_json::run),
     ("decode_msgpack", decode_msgpack::run),
     ("hub_operations", hub_operations::run),
     ("round_trip", round_trip::run),
+    ("websocket", websocket::run),
 ];
