@@ -15,6 +15,7 @@ mod drain;
 mod effects;
 mod events;
 mod expiry;
+mod given;
 mod hub;
 mod idempotency;
 mod input;

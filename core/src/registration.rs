@@ -10,6 +10,7 @@ use agent_reach_protocol::{
 
 use crate::authz::{Grant, covers};
 use crate::effects::Fact;
+use crate::given::Given;
 use crate::hub::{Complaint, Hub, Turn, clip_to};
 use crate::input::{ConnectionId, Peer};
 use crate::outbound::Outgoing;
@@ -100,7 +101,7 @@ impl Hub {
             registered_at: turn.now,
             asked: BTreeMap::new(),
             detached: Vec::new(),
-            given: BTreeMap::new(),
+            given: Given::default(),
             orphaned: Vec::new(),
             next_id: 1,
             open_bytes: 0,

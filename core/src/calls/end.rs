@@ -91,8 +91,8 @@ impl Hub {
         self.open_bytes = self.open_bytes.saturating_sub(LEG_BYTES);
         let Some(agent) = self.registry.agents.get_mut(leg.agent) else { return };
         agent.in_flight = agent.in_flight.saturating_sub(1);
-        if agent.given.get(&leg.id) == Some(&index) {
-            agent.given.remove(&leg.id);
+        if agent.given.get(leg.id) == Some(index) {
+            agent.given.remove(leg.id);
         } else {
             agent.orphaned.retain(|other| *other != index);
         }
