@@ -47,7 +47,7 @@ pub fn run_hub(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
         eprintln!("tracing.log: {error}");
         return ExitCode::from(FAILED);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match runtime(config.agents.threads) {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("cannot start the runtime: {error}");
@@ -55,6 +55,14 @@ pub fn run_hub(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
         }
     };
     runtime.block_on(serve(config, dir, on_ready))
+}
+
+/// The runtime of everything but connections. It leaves a core to each of their threads, as far as there are enough:
+/// a storm of handshakes must not take the processor from the calls of those who are there.
+fn runtime(connection_threads: u32) -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = cores.saturating_sub(connection_threads as usize).max(1);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
 async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)) -> ExitCode {

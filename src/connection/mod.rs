@@ -25,6 +25,8 @@ use crate::transport::wire::Wire;
 use crate::websocket::{Carries, Fault, Header, Message, Reader};
 use scratch::{Heard, Scratch};
 
+/// After so many bytes of one peer the others of its thread have their turn: about one full read.
+const FAIR_BYTES: usize = 64 * 1024;
 /// How long a peer has to answer our close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// How long a slow peer has to take what is in the way of its GOODBYE. The session is over by then, and all
@@ -111,8 +113,8 @@ impl<W: Wire> Connection<W> {
         self
     }
 
-    /// Reads once. `false`: nothing was there.
-    fn read(&mut self, cx: &mut Context<'_>, heard: &mut Heard) -> Result<bool, ()> {
+    /// Reads once. The number of bytes; `None` when nothing was there.
+    fn read(&mut self, cx: &mut Context<'_>, heard: &mut Heard) -> Result<Option<usize>, ()> {
         let Self { wire, reader, encoding, .. } = self;
         let mut fault = None;
         let mut closed = None;
@@ -129,12 +131,15 @@ impl<W: Wire> Connection<W> {
                 fault = reader.read(bytes, &mut message).err();
             }
         });
-        match read {
-            Poll::Pending => return Ok(false),
-            Poll::Ready(Ok(0) | Err(_)) => self.readable = Readable::Ended,
+        let bytes = match read {
+            Poll::Pending => return Ok(None),
+            Poll::Ready(read) => read.unwrap_or(0),
+        };
+        if bytes == 0 {
+            self.readable = Readable::Ended;
+        } else if heard.inbox.is_empty() {
             // Bytes of a message whose rest is still on its way: the peer is alive.
-            Poll::Ready(Ok(_)) if heard.inbox.is_empty() => heard.alive(),
-            Poll::Ready(Ok(_)) => {}
+            heard.alive();
         }
         self.answer_pings(cx, heard)?;
         if let Some(frame) = closed {
@@ -145,7 +150,7 @@ impl<W: Wire> Connection<W> {
         } else if let Some(fault) = fault {
             self.on_broken(cx, fault, heard)?;
         }
-        Ok(true)
+        Ok(Some(bytes))
     }
 
     /// The core hears of a broken WebSocket at once, so that nothing is given to this agent while the close is
@@ -247,10 +252,17 @@ impl<W: Wire> Connection<W> {
     fn poll_open(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), ()>> {
         // Woken: something may wait to be written.
         let mut due = true;
+        let mut read = 0;
         loop {
             let mut drained = true;
             if scratch.heard.inbox.is_empty() && self.readable == Readable::Yes {
-                drained = !self.read(cx, &mut scratch.heard)?;
+                if read >= FAIR_BYTES {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                let bytes = self.read(cx, &mut scratch.heard)?;
+                drained = bytes.is_none();
+                read += bytes.unwrap_or(0);
             }
             if drained && !due && scratch.heard.inbox.is_empty() {
                 return match self.readable {
