@@ -74,7 +74,9 @@ else
 endif
 
 hostile: ## The attacks of tests/hostile_*.rs on the release build, with the canary's latencies
-	HOSTILE_CALLS=$(HOSTILE_CALLS) $(CARGO) test --locked --release --test 'hostile_*' -- --nocapture --test-threads=1
+	$(CARGO) build --locked --release --bin agent-reach
+	AGENT_REACH_BIN=$(CURDIR)/target/release/agent-reach HOSTILE_CALLS=$(HOSTILE_CALLS) \
+		$(CARGO) test --locked --test 'hostile_*' -- --nocapture --test-threads=1
 
 .PHONY: bench
 bench: ## Instructions that each envelope costs, counted by callgrind

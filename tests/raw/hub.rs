@@ -211,7 +211,10 @@ pub(crate) fn prepared(policy: &str, config: &str) -> TempDir {
 /// Starts the binary; its log goes to a file, so that no full pipe can stop it.
 pub(crate) fn spawn(arguments: &[&str], overrides: &[(&str, &str)], dir: &Path) -> Child {
     let log = File::create(log_path(dir)).expect("the log");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agent-reach"));
+    // Another build of the hub, where a test is used to measure.
+    let built =
+        std::env::var_os("AGENT_REACH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-reach").into());
+    let mut command = Command::new(built);
     command.args(arguments).current_dir(dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     for (key, value) in overrides {
