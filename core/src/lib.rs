@@ -20,6 +20,7 @@ mod hub;
 mod idempotency;
 mod input;
 mod meta;
+mod offered;
 mod outbound;
 mod quota;
 mod registration;

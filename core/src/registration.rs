@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use agent_reach_protocol::names::{self, Pattern};
 use agent_reach_protocol::{
-    AgentStatus, Capability, ErrorCode, GoodbyeCode, Granted, Hello, Kind, Update, Welcome, encode, limits,
+    AgentStatus, Capability, ErrorCode, GoodbyeCode, Granted, Hello, Kind, Labels, Update, Welcome, encode,
+    limits,
 };
 
 use crate::authz::{Grant, covers};
@@ -14,8 +15,9 @@ use crate::given::Given;
 use crate::hub::{Complaint, Hub, Turn, clip_to};
 use crate::input::{ConnectionId, Peer};
 use crate::outbound::Outgoing;
-use crate::registry::{About, Agent, Figures, Offer, own_labels};
+use crate::registry::{About, Agent, Offer};
 use crate::session::{Lane, Phase};
+use crate::stats::Figures;
 use crate::time::{Now, Timer};
 
 /// Times of recent HELLOs of one agent id.
@@ -374,4 +376,9 @@ fn read_patterns(calls: Option<&[&str]>) -> Result<Option<Box<[Pattern]>>, Strin
         patterns.push(text.parse().map_err(|e| format!("calls: {text:?} {e}"))?);
     }
     Ok(Some(patterns.into()))
+}
+
+/// Owned labels.
+fn own_labels(labels: &Labels<'_>) -> Box<[(Box<str>, Box<str>)]> {
+    labels.0.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
 }

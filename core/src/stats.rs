@@ -108,3 +108,28 @@ impl Gauges {
         gauges
     }
 }
+
+/// Counts of ended calls, for `hub.agents.get`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    /// Moving average from CALL to RESULT, in microseconds.
+    pub(crate) latency_us: u64,
+}
+
+impl Figures {
+    /// Counts one ended call; the average moves by an eighth.
+    pub(crate) const fn record(&mut self, completed: bool, latency_us: u64) {
+        if completed {
+            self.completed += 1;
+        } else {
+            self.failed += 1;
+        }
+        self.latency_us = if self.latency_us == 0 {
+            latency_us
+        } else {
+            self.latency_us - self.latency_us / 8 + latency_us / 8
+        };
+    }
+}

@@ -214,12 +214,12 @@ mod tests {
     #[test]
     fn what_is_taken_back_does_not_pile_up() {
         let mut timers = Timers::default();
-        for at in 1..=10 {
-            timers.set(Now(1_000_000_000 + at), Timer::Agent(at as usize));
+        for (key, at) in (1..=10).enumerate() {
+            timers.set(Now(1_000_000_000 + at), Timer::Agent(key));
         }
-        for at in 0..100_000 {
-            timers.set(Now(30_000_000 + at), leg((at % 64) as usize));
-            timers.clear(Now(30_000_000 + at), leg((at % 64) as usize));
+        for (turn, at) in (30_000_000..30_100_000).enumerate() {
+            timers.set(Now(at), leg(turn % 64));
+            timers.clear(Now(at), leg(turn % 64));
             assert!(timers.queue.len() <= STALE_MIN + 2 * timers.len() + 1);
         }
         assert_eq!((timers.len(), timers.next()), (10, Some(Now(1_000_000_001))));
