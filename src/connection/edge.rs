@@ -8,6 +8,19 @@ use bytes::Bytes;
 use crate::driver::Inbound;
 use crate::websocket::Carries;
 
+/// Between the messages of a WebSocket and what is handed on.
+pub trait Edge: Copy + Unpin {
+    /// What a text message of the peer's is.
+    fn text(self, text: &str) -> Inbound;
+    /// What a binary message of the peer's is.
+    fn binary(self, bytes: Bytes) -> Inbound;
+    /// One of our messages as the peer reads it.
+    ///
+    /// # Errors
+    /// When it cannot be, with what is told in its place to whom it came from.
+    fn outbound(self, message: Bytes, max_message: usize) -> Result<(Carries, Bytes), Inbound>;
+}
+
 /// How a peer writes envelopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
@@ -36,9 +49,10 @@ impl Encoding {
             Self::Json => SUBPROTOCOL_JSON,
         }
     }
+}
 
-    /// What a text message is to the core.
-    pub(super) fn text(self, text: &str) -> Inbound {
+impl Edge for Encoding {
+    fn text(self, text: &str) -> Inbound {
         match self {
             Self::Json => from_json(text),
             Self::MessagePack => {
@@ -47,8 +61,7 @@ impl Encoding {
         }
     }
 
-    /// What a binary message is to the core.
-    pub(super) fn binary(self, bytes: Bytes) -> Inbound {
+    fn binary(self, bytes: Bytes) -> Inbound {
         match self {
             Self::MessagePack => Inbound::Message(bytes, None),
             Self::Json => {
@@ -57,8 +70,7 @@ impl Encoding {
         }
     }
 
-    /// One of our envelopes as the peer reads it.
-    pub(super) fn outbound(self, message: Bytes, max_message: usize) -> Result<(Carries, Bytes), Inbound> {
+    fn outbound(self, message: Bytes, max_message: usize) -> Result<(Carries, Bytes), Inbound> {
         if self == Self::MessagePack {
             return Ok((Carries::Binary, message));
         }

@@ -6,6 +6,7 @@
 
 mod edge;
 mod scratch;
+mod turns;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +19,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-pub use edge::Encoding;
+pub use edge::{Edge, Encoding};
+pub use turns::Turns;
 
 use crate::driver::{Driver, Inbound, Turn};
 use crate::transport::wire::Wire;
@@ -53,17 +55,19 @@ enum Readable {
     Yes,
     /// Bytes can be read and are no messages any more.
     Broken,
+    /// The same, and the peer was told that nothing follows our close.
+    Deaf,
     /// The peer has closed, or its socket is gone.
     Ended,
 }
 
-/// One WebSocket of a hub.
-pub struct Connection<W> {
+/// One WebSocket of a hub; of something else where `T` and `E` say so, which is what conformance tests do.
+pub struct Connection<W, T: Turns = Driver, E = Encoding> {
     wire: W,
     reader: Reader,
-    driver: Arc<Driver>,
+    driver: Arc<T>,
     id: ConnectionId,
-    encoding: Encoding,
+    encoding: E,
     max_message: usize,
     stage: Stage,
     readable: Readable,
@@ -76,21 +80,15 @@ pub struct Connection<W> {
     room: Option<OwnedSemaphorePermit>,
 }
 
-impl<W> Drop for Connection<W> {
+impl<W, T: Turns, E> Drop for Connection<W, T, E> {
     fn drop(&mut self) {
         self.driver.close(self.id);
     }
 }
 
-impl<W: Wire> Connection<W> {
-    /// A connection that the core knows as `id`.
-    pub const fn new(
-        wire: W,
-        driver: Arc<Driver>,
-        id: ConnectionId,
-        encoding: Encoding,
-        max_message: usize,
-    ) -> Self {
+impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
+    /// A connection that `driver` knows as `id`.
+    pub const fn new(wire: W, driver: Arc<T>, id: ConnectionId, encoding: E, max_message: usize) -> Self {
         Self {
             wire,
             reader: Reader::new(max_message),
@@ -119,14 +117,15 @@ impl<W: Wire> Connection<W> {
         let mut fault = None;
         let mut closed = None;
         let read = wire.poll_read(cx, &mut |bytes| {
+            // Nothing counts behind a close, or behind what is broken.
             let mut message = |message: Message| match message {
+                _ if closed.is_some() => {}
                 Message::Close(frame) => closed = Some(frame),
                 Message::Ping(payload) => heard.ping(&payload),
                 Message::Pong => heard.alive(),
                 Message::Text(text) => heard.inbox.push_back(encoding.text(&text)),
                 Message::Binary(bytes) => heard.inbox.push_back(encoding.binary(bytes)),
             };
-            // Nothing counts behind a close, or behind what is broken.
             if fault.is_none() {
                 fault = reader.read(bytes, &mut message).err();
             }
@@ -267,7 +266,7 @@ impl<W: Wire> Connection<W> {
             if drained && !due && scratch.heard.inbox.is_empty() {
                 return match self.readable {
                     Readable::Ended => Poll::Ready(Err(())),
-                    Readable::Yes | Readable::Broken => Poll::Pending,
+                    Readable::Yes | Readable::Broken | Readable::Deaf => Poll::Pending,
                 };
             }
             // What came before the socket ended, or before a broken frame, is heard all the same.
@@ -318,6 +317,12 @@ impl<W: Wire> Connection<W> {
                 self.wire.end(cx);
                 return Poll::Ready(());
             }
+            // An answer to our close could not be read, so it is not waited for (RFC 6455, 7.1.7): the peer sees
+            // the end of the stream and closes, and until then its bytes are thrown away.
+            Ok(true) if self.readable == Readable::Broken => {
+                self.wire.end(cx);
+                self.readable = Readable::Deaf;
+            }
             Ok(_) => {}
         }
         loop {
@@ -336,7 +341,7 @@ impl<W: Wire> Connection<W> {
 
     /// Reads once, for nothing but the peer's close.
     fn discard(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        if self.readable == Readable::Broken {
+        if matches!(self.readable, Readable::Broken | Readable::Deaf) {
             return self.wire.poll_discard(cx);
         }
         let Self { wire, reader, readable, .. } = self;
@@ -355,7 +360,7 @@ impl<W: Wire> Connection<W> {
     }
 }
 
-impl<W: Wire + Unpin> Future for Connection<W> {
+impl<W: Wire + Unpin, T: Turns, E: Edge> Future for Connection<W, T, E> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -7,7 +7,7 @@ use agent_reach_core::{Fact, Peer, Policy, Settings};
 use agent_reach_protocol::codec::Writer;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
@@ -122,13 +122,8 @@ async fn a_peer_that_says_nothing_is_gone_after_gone_ms() {
 async fn a_peer_whose_bytes_come_slowly_is_alive_while_its_message_is_not_whole() {
     let driver = driver();
     let time = tokio::spawn(Arc::clone(&driver).keep_time());
-    let (client, server) = duplex(4096);
-    let id = driver.connect(Peer { identity: "slow".into(), name: "slow".into() }, None);
-    let connection =
-        Connection::new(Plain::new(server), Arc::clone(&driver), id, Encoding::MessagePack, MAX_MESSAGE);
-    let task = tokio::spawn(connection);
-    let mut client = client;
-    let Message::Binary(hello) = hello("slow") else { unreachable!() };
+    let (mut client, task) = connect_raw(&driver);
+    let Message::Binary(hello) = hello("raw") else { unreachable!() };
     client.write_all(&[0x82, 0x80 | u8::try_from(hello.len()).unwrap(), 0, 0, 0, 0]).await.unwrap();
     client.write_all(&hello).await.unwrap();
     // One frame of 200 bytes, a byte each second: three minutes, six times gone_ms.
@@ -184,6 +179,43 @@ async fn an_agent_with_a_broken_websocket_is_given_nothing_while_it_closes() {
     client.get_mut().write_all(&[0x81, 1, b'x']).await.unwrap();
     assert_eq!(close_code(&mut client).await, 1002);
     assert_eq!(driver.figures().1.connections, 0, "its close is not answered yet");
+    drop(client);
+    task.await.unwrap();
+}
+
+/// A client that writes the bytes of frames itself, with masks of zeros.
+fn connect_raw(driver: &Arc<Driver>) -> (DuplexStream, JoinHandle<()>) {
+    let (client, server) = duplex(4096);
+    let id = driver.connect(Peer { identity: "raw".into(), name: "raw".into() }, None);
+    let connection =
+        Connection::new(Plain::new(server), Arc::clone(driver), id, Encoding::MessagePack, MAX_MESSAGE);
+    (client, tokio::spawn(connection))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_behind_a_close_is_heard() {
+    let driver = driver();
+    let (mut client, task) = connect_raw(&driver);
+    let close = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8];
+    let ping = [0x89, 0x80, 0, 0, 0, 0];
+    client.write_all(&[close.as_slice(), &ping, &close].concat()).await.unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, [0x88, 2, 0x03, 0xe8], "one close and no pong");
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stream_ends_behind_the_close_of_a_broken_websocket_and_is_read_until_the_peer_ends_it_too() {
+    let driver = driver();
+    let (mut client, task) = connect_raw(&driver);
+    let started = Instant::now();
+    client.write_all(&[0x81, 1, b'x']).await.unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.get(..4), Some([0x88, answer[1], 0x03, 0xea].as_slice()), "a close with 1002");
+    client.write_all(&[0; 8192]).await.unwrap();
+    assert_eq!(started.elapsed(), Duration::ZERO);
     drop(client);
     task.await.unwrap();
 }

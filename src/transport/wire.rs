@@ -48,7 +48,7 @@ pub trait Wire {
     /// When the socket fails.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Says that nothing more will be sent, as far as the socket takes that at once.
+    /// Says that nothing more will be sent, as far as the socket takes that at once. Reading goes on.
     fn end(&mut self, cx: &mut Context<'_>);
 
     /// Reads once and throws away what came, broken or not. The number of bytes; 0 is the end.
@@ -133,6 +133,15 @@ impl Unsent {
         self.0.drain(..done);
         outcome
     }
+
+    /// Ends the stream towards the peer, unless something is still to be written: its socket is dropped later then.
+    pub(super) fn end<S: AsyncWrite + Unpin>(&self, socket: &mut S, cx: &mut Context<'_>) {
+        if self.0.is_empty()
+            && let Poll::Ready(Err(error)) = Pin::new(socket).poll_shutdown(cx)
+        {
+            tracing::trace!(%error, "the peer was gone before the end of the stream");
+        }
+    }
 }
 
 /// A stream without TLS: for tests, and for what a proxy has decrypted already.
@@ -172,7 +181,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire for Plain<S> {
         self.unsent.poll_flush(&mut self.socket, cx)
     }
 
-    fn end(&mut self, _: &mut Context<'_>) {}
+    fn end(&mut self, cx: &mut Context<'_>) {
+        self.unsent.end(&mut self.socket, cx);
+    }
 
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         with_scratch(|scratch| read_into(&mut self.socket, cx, scratch))

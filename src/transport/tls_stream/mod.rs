@@ -195,8 +195,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire for TlsStream<S> {
                 Err(EncryptError::EncryptExhausted) => Err(None),
             });
         }
-        if self.unsent.send(&mut self.socket, cx, &alert).is_err() {
-            tracing::trace!("the peer was gone before the end of the TLS stream");
+        match self.unsent.send(&mut self.socket, cx, &alert) {
+            Ok(()) => self.unsent.end(&mut self.socket, cx),
+            Err(_) => tracing::trace!("the peer was gone before the end of the TLS stream"),
         }
     }
 
