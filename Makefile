@@ -78,6 +78,23 @@ hostile: ## The attacks of tests/hostile_*.rs on the release build, with the can
 	AGENT_REACH_BIN=$(CURDIR)/target/release/agent-reach HOSTILE_CALLS=$(HOSTILE_CALLS) \
 		$(CARGO) test --locked --test 'hostile_*' -- --nocapture --test-threads=1
 
+# The suite runs on Python 2.7 and on nothing newer. It is installed into a folder of its own, with all that it needs.
+# AUTOBAHN_CASES='1.* 7.1.1' runs a part of it.
+PYTHON2 ?= $(shell for python in python2.7 python2 $(HOME)/.pyenv/versions/2.7.*/bin/python2.7; do \
+	$$python -m pip --version >/dev/null 2>&1 && echo $$python && break; done)
+AUTOBAHN = $(CURDIR)/target/autobahn-venv
+AUTOBAHN_CASES ?=
+
+.PHONY: autobahn
+autobahn: $(AUTOBAHN)/bin/wstest ## The Autobahn|Testsuite against the WebSockets of the hub (docs/websocket.md)
+	PYTHONUSERBASE=$(AUTOBAHN) PYTHONWARNINGS=ignore \
+		$(CARGO) run --locked --example autobahn -- $< target/autobahn $(AUTOBAHN_CASES)
+
+$(AUTOBAHN)/bin/wstest:
+	@test -n "$(PYTHON2)" || { echo "the suite needs Python 2.7 with pip: make autobahn PYTHON2=PATH"; exit 1; }
+	PYTHONUSERBASE=$(AUTOBAHN) $(PYTHON2) -m pip install --quiet --user --no-warn-script-location \
+		--disable-pip-version-check autobahntestsuite==0.8.2
+
 .PHONY: bench
 bench: ## Instructions that each envelope costs, counted by callgrind
 ifneq ($(call have,valgrind),)
