@@ -61,6 +61,14 @@ impl Terms {
     }
 }
 
+impl Terms {
+    /// How long the hub may be silent before its link is given up: half way between `suspect_ms` and `gone_ms`. The
+    /// hub gives up at `gone_ms`, and settles what is open then: who comes back before that carries its calls on.
+    fn patience(&self) -> Duration {
+        self.suspect + self.gone.saturating_sub(self.suspect) / 2
+    }
+}
+
 impl Default for Terms {
     fn default() -> Self {
         Self {
@@ -177,7 +185,7 @@ impl Link {
         let silent = now.since(self.heard);
         if !self.can_answer() {
             Liveness::Fine
-        } else if silent >= self.terms.gone {
+        } else if silent >= self.terms.patience() {
             Liveness::Dead
         } else if silent >= self.terms.suspect && !self.pinged {
             self.pinged = true;
@@ -207,7 +215,7 @@ impl Link {
     }
 
     fn silence_at(&self) -> Now {
-        self.heard.after(if self.pinged { self.terms.gone } else { self.terms.suspect })
+        self.heard.after(if self.pinged { self.terms.patience() } else { self.terms.suspect })
     }
 }
 
