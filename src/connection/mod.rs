@@ -194,6 +194,8 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         }
         self.stage = Stage::Closing(Box::pin(tokio::time::sleep(CLOSE_WAIT)), 0);
         self.unflushed = true;
+        // Nothing follows a close, a pong neither.
+        self.owed = None;
         let mut payload = Vec::new();
         if let Some(code) = code {
             payload.extend_from_slice(&code.to_be_bytes());
