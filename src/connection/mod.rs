@@ -295,6 +295,14 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         }
     }
 
+    /// Hands in what was read before a write failed: the last words of a peer that leaves.
+    fn hand_in(&self, cx: &Context<'_>, scratch: &mut Scratch) {
+        let Scratch { heard, batch, .. } = scratch;
+        while !heard.inbox.is_empty() {
+            self.driver.turn(self.id, &mut heard.inbox, cx.waker(), batch, false);
+        }
+    }
+
     fn poll_doomed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
         if matches!(self.stage, Stage::Open) {
             self.stage = Stage::Doomed(Box::pin(tokio::time::sleep(LAST_TAKE_WAIT)));
@@ -368,7 +376,14 @@ impl<W: Wire + Unpin, T: Turns, E: Edge> Future for Connection<W, T, E> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         if !matches!(this.stage, Stage::Closing(..)) {
-            match ready!(scratch::lend(|scratch| this.poll_open(cx, scratch))) {
+            let done = scratch::lend(|scratch| {
+                let done = this.poll_open(cx, scratch);
+                if done == Poll::Ready(Err(())) {
+                    this.hand_in(cx, scratch);
+                }
+                done
+            });
+            match ready!(done) {
                 Ok(()) => {}
                 Err(()) => return Poll::Ready(()),
             }

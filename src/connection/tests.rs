@@ -221,6 +221,23 @@ async fn the_stream_ends_behind_the_close_of_a_broken_websocket_and_is_read_unti
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_words_are_heard_also_when_a_ping_among_them_cannot_be_answered() {
+    let driver = driver();
+    let (mut client, task) = connect_raw(&driver);
+    let mut bytes = Vec::new();
+    for message in [hello("raw"), stats(1)] {
+        let Message::Binary(payload) = message else { unreachable!() };
+        bytes.extend([0x82, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0]);
+        bytes.extend(payload);
+    }
+    bytes.extend([0x89, 0x80, 0, 0, 0, 0]);
+    client.write_all(&bytes).await.unwrap();
+    drop(client);
+    task.await.unwrap();
+    assert_eq!(driver.figures().0.calls_completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_words_of_a_peer_that_leaves_are_heard() {
     let driver = driver();
     let (mut client, task) = connect(&driver, "leaver").await;
