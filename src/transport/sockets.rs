@@ -48,9 +48,13 @@ impl Sockets for Tcp {
     type Socket = TcpStream;
 
     async fn accept(&self) -> io::Result<TcpStream> {
-        let (socket, _) = self.listener.accept().await?;
-        socket.set_nodelay(true)?;
-        Ok(socket)
+        loop {
+            let (socket, _) = self.listener.accept().await?;
+            // It fails for a peer that is gone already: a fault of that one, and none of accepting.
+            if socket.set_nodelay(true).is_ok() {
+                return Ok(socket);
+            }
+        }
     }
 
     fn settle<F>(
