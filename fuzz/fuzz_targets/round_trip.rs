@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../targets/message.rs"]
+#[path = "../../protocol/tests/support/message.rs"]
 mod message;
 #[path = "../targets/round_trip.rs"]
 mod target;

@@ -7,6 +7,7 @@
 pub(crate) mod decode_json;
 pub(crate) mod decode_msgpack;
 pub(crate) mod hub_operations;
+#[path = "../../protocol/tests/support/message.rs"]
 mod message;
 pub(crate) mod round_trip;
 pub(crate) mod websocket;
