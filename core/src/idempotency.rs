@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hashbrown::HashTable;
 use slab::Slab;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128, xxh3_128_with_seed};
 
 use crate::expiry::Expiry;
 use crate::time::Now;
@@ -34,18 +35,43 @@ enum State {
     Ended { ends: Ends, until: Now, bytes: usize },
 }
 
-/// No entry.
-const NONE: u32 = u32::MAX;
+/// Stands for the text of a request id. The seed is the hub's secret, and only ids of one identity are ever compared
+/// by it: who could make two meet would take its own for another of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(u128);
+
+impl Key {
+    /// What its place in the index goes by.
+    const fn tag(self) -> u32 {
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+}
 
 #[derive(Debug)]
 struct Entry {
-    hash: u64,
-    /// The next entry of its chain; [`NONE`] after the last.
-    next: u32,
+    key: Key,
     identity: Arc<str>,
-    request_id: Arc<str>,
     fingerprint: Fingerprint,
     state: State,
+}
+
+/// Where an entry stands. The tag keeps searches away from entries of other ids, which are in no cache any more.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    tag: u32,
+    index: u32,
+}
+
+impl Slot {
+    fn hash(self) -> u64 {
+        spread(self.tag)
+    }
+}
+
+/// A tag over all bits of a hash, of which the table reads both ends.
+const fn spread(tag: u32) -> u64 {
+    (tag as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What is known of a request id.
@@ -65,10 +91,9 @@ pub(crate) enum Known {
 #[derive(Debug)]
 pub(crate) struct Memory {
     entries: Slab<Entry>,
-    /// Where the entries of each hash begin, as many places as a power of two; at most one entry to a place on
-    /// average. By seeded hash: peers choose the texts, and must not choose who meets in one chain. The entry's own
-    /// texts decide, and nobody walks through all chains, so their order is nobody's.
-    chains: Vec<u32>,
+    /// By seeded hash: peers choose the texts, and must not choose who meets in one place. Nobody walks through the
+    /// whole table, so its order is nobody's.
+    index: HashTable<Slot>,
     /// Of ends. What it names may be gone already, or be another's by now.
     expiry: Expiry,
     bytes: usize,
@@ -76,12 +101,19 @@ pub(crate) struct Memory {
     seed: u64,
 }
 
-/// What an entry costs beside its texts and ends: its place in three collections.
+/// What an entry costs beside its ends: its place in three collections.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 96;
 
 impl Memory {
     pub(crate) fn new(bound: usize, seed: u64) -> Self {
-        Self { entries: Slab::new(), chains: Vec::new(), expiry: Expiry::default(), bytes: 0, bound, seed }
+        Self {
+            entries: Slab::new(),
+            index: HashTable::new(),
+            expiry: Expiry::default(),
+            bytes: 0,
+            bound,
+            seed,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,72 +128,23 @@ impl Memory {
         self.bytes
     }
 
-    fn hash(&self, identity: &str, request_id: &str) -> u64 {
-        xxh3_64_with_seed(request_id.as_bytes(), xxh3_64_with_seed(identity.as_bytes(), self.seed))
+    fn key(&self, identity: &str, request_id: &str) -> Key {
+        let seed = xxh3_64_with_seed(identity.as_bytes(), self.seed);
+        Key(xxh3_128_with_seed(request_id.as_bytes(), seed))
     }
 
-    fn find(&self, hash: u64, identity: &str, request_id: &str) -> Option<u32> {
-        let mut index = *self.chains.get(self.place(hash))?;
-        while let Some(entry) = self.entries.get(index as usize) {
-            if entry.hash == hash && &*entry.request_id == request_id && &*entry.identity == identity {
-                return Some(index);
-            }
-            index = entry.next;
-        }
-        None
-    }
-
-    /// The chain of a hash.
-    fn place(&self, hash: u64) -> usize {
-        let mask = (self.chains.len() as u64).saturating_sub(1);
-        usize::try_from(hash & mask).unwrap_or_default()
-    }
-
-    /// Puts a new entry into its chain; with more entries than chains it makes twice as many.
-    fn link(&mut self, index: u32) {
-        if self.entries.len() > self.chains.len() {
-            let places = self.entries.len().next_power_of_two().max(16);
-            self.chains = vec![NONE; places];
-            let all: Vec<u32> =
-                self.entries.iter().filter_map(|(index, _)| u32::try_from(index).ok()).collect();
-            for index in all {
-                self.put_first(index);
-            }
-        } else {
-            self.put_first(index);
-        }
-    }
-
-    fn put_first(&mut self, index: u32) {
-        let Some(hash) = self.entries.get(index as usize).map(|entry| entry.hash) else { return };
-        let place = self.place(hash);
-        if let (Some(first), Some(entry)) = (self.chains.get_mut(place), self.entries.get_mut(index as usize))
-        {
-            entry.next = std::mem::replace(first, index);
-        }
-    }
-
-    /// Takes an entry that is gone out of its chain.
-    fn unlink(&mut self, index: u32, gone: &Entry) {
-        let place = self.place(gone.hash);
-        let Some(first) = self.chains.get_mut(place) else { return };
-        if *first == index {
-            *first = gone.next;
-            return;
-        }
-        let mut before = *first;
-        while let Some(entry) = self.entries.get_mut(before as usize) {
-            if entry.next == index {
-                entry.next = gone.next;
-                return;
-            }
-            before = entry.next;
-        }
+    fn find(&self, key: Key, identity: &str) -> Option<u32> {
+        let tag = key.tag();
+        let found = self.index.find(spread(tag), |slot| {
+            let entry = (slot.tag == tag).then(|| self.entries.get(slot.index as usize)).flatten();
+            entry.is_some_and(|entry| entry.key == key && *entry.identity == *identity)
+        });
+        found.map(|slot| slot.index)
     }
 
     /// Whether anything is remembered under a request id.
     pub(crate) fn has(&self, identity: &str, request_id: &str) -> bool {
-        self.find(self.hash(identity, request_id), identity, request_id).is_some()
+        self.find(self.key(identity, request_id), identity).is_some()
     }
 
     /// What is known of a request id at `now`.
@@ -172,9 +155,7 @@ impl Memory {
         request_id: &str,
         fingerprint: Fingerprint,
     ) -> Known {
-        let Some(index) = self.find(self.hash(identity, request_id), identity, request_id) else {
-            return Known::No;
-        };
+        let Some(index) = self.find(self.key(identity, request_id), identity) else { return Known::No };
         let Some(entry) = self.entries.get(index as usize) else { return Known::No };
         match &entry.state {
             State::Ended { until, .. } if *until <= now => Known::No,
@@ -188,27 +169,21 @@ impl Memory {
     pub(crate) fn open(
         &mut self,
         identity: &Arc<str>,
-        request_id: &Arc<str>,
+        request_id: &str,
         fingerprint: Fingerprint,
         call: usize,
     ) -> u32 {
-        let hash = self.hash(identity, request_id);
+        let key = self.key(identity, request_id);
         // What is left of an earlier, expired end gives way.
-        if let Some(index) = self.find(hash, identity, request_id) {
+        if let Some(index) = self.find(key, identity) {
             self.remove(index);
         }
-        let entry = Entry {
-            hash,
-            next: NONE,
-            identity: Arc::clone(identity),
-            request_id: Arc::clone(request_id),
-            fingerprint,
-            state: State::Open(call),
-        };
-        self.bytes += ENTRY_BYTES + request_id.len();
+        let entry = Entry { key, identity: Arc::clone(identity), fingerprint, state: State::Open(call) };
+        self.bytes += ENTRY_BYTES;
         // A slab this large would take terabytes first.
         let index = u32::try_from(self.entries.insert(entry)).unwrap_or(u32::MAX);
-        self.link(index);
+        let slot = Slot { tag: key.tag(), index };
+        self.index.insert_unique(slot.hash(), slot, |slot| slot.hash());
         index
     }
 
@@ -234,8 +209,10 @@ impl Memory {
     /// Forgets an entry.
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(entry) = self.entries.try_remove(index as usize) else { return };
-        self.unlink(index, &entry);
-        self.bytes = self.bytes.saturating_sub(ENTRY_BYTES + entry.request_id.len());
+        if let Ok(slot) = self.index.find_entry(spread(entry.key.tag()), |slot| slot.index == index) {
+            slot.remove();
+        }
+        self.bytes = self.bytes.saturating_sub(ENTRY_BYTES);
         if let State::Ended { bytes, .. } = entry.state {
             self.bytes = self.bytes.saturating_sub(bytes);
         }
@@ -251,7 +228,7 @@ impl Memory {
         if self.entries.is_empty() {
             // A busy hour is not paid for by the quiet ones after it.
             self.entries = Slab::new();
-            self.chains = Vec::new();
+            self.index = HashTable::new();
         }
     }
 
@@ -281,7 +258,7 @@ mod tests {
         let (mut memory, identity) = memory(1 << 20);
         let print = Fingerprint::of("a", Some(b"x"));
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::No));
-        let entry = memory.open(&identity, &"r".into(), print, 3);
+        let entry = memory.open(&identity, "r", print, 3);
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Open(3)));
         memory.end(entry, ends("done"), NOW.plus_ms(10));
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Ended(e) if e == ends("done")));
@@ -294,7 +271,7 @@ mod tests {
     #[test]
     fn another_body_or_capability_conflicts_and_another_identity_does_not() {
         let (mut memory, identity) = memory(1 << 20);
-        memory.open(&identity, &"r".into(), Fingerprint::of("a", Some(b"x")), 3);
+        memory.open(&identity, "r", Fingerprint::of("a", Some(b"x")), 3);
         for other in
             [Fingerprint::of("a", Some(b"y")), Fingerprint::of("b", Some(b"x")), Fingerprint::of("a", None)]
         {
@@ -307,10 +284,10 @@ mod tests {
     fn an_id_that_is_used_again_after_its_end_expired_is_not_forgotten_with_the_old_end() {
         let (mut memory, identity) = memory(1 << 20);
         let print = Fingerprint::of("a", None);
-        let entry = memory.open(&identity, &"r".into(), print, 0);
+        let entry = memory.open(&identity, "r", print, 0);
         memory.end(entry, ends("old"), NOW.plus_ms(10));
         // No sweep has come by: the old end gives way, and the new entry takes its place.
-        let again = memory.open(&identity, &"r".into(), print, 1);
+        let again = memory.open(&identity, "r", print, 1);
         assert_eq!(again, entry);
         memory.expire(NOW.plus_ms(20));
         assert!(matches!(memory.look_up(NOW.plus_ms(20), "identity", "r", print), Known::Open(1)));
@@ -334,12 +311,12 @@ mod tests {
                 assert!(!memory.has("identity", &name));
             } else {
                 let name = format!("id-{n}");
-                let index = memory.open(&identity, &name.as_str().into(), print, n);
+                let index = memory.open(&identity, &name, print, n);
                 open.push((index, name));
             }
         }
         assert!(open.iter().all(|(_, name)| memory.has("identity", name)));
-        assert!(open.len() == memory.len() && memory.chains.len() <= 2 * memory.len());
+        assert!(open.len() == memory.len() && memory.index.len() == memory.len());
     }
 
     #[test]
@@ -348,7 +325,7 @@ mod tests {
         let print = Fingerprint::of("a", None);
         let mut forgotten = 0;
         for (name, until) in [("late", 30), ("soon", 10), ("middle", 20)] {
-            let entry = memory.open(&identity, &name.into(), print, 0);
+            let entry = memory.open(&identity, name, print, 0);
             forgotten += memory.end(entry, ends("e"), NOW.plus_ms(until));
         }
         assert_eq!(forgotten, 1);

@@ -323,7 +323,7 @@ impl Hub {
         let mut page = Page::new(filter.limit, bound);
         for (_, call) in &self.calls {
             let targets = |target: &str| {
-                call.legs.iter().filter_map(|index| self.legs.get(*index)).any(|leg| &*leg.target == target)
+                call.legs.iter().filter_map(|index| self.legs.get(index)).any(|leg| &*leg.target == target)
             };
             let takes = filter.caller.as_deref().is_none_or(|caller| caller == &*call.caller)
                 && filter.capability.as_deref().is_none_or(|name| name == &*call.capability)
@@ -342,11 +342,12 @@ impl Hub {
         }
         let unknown = || Refusal::invalid("call_id", "no trace of this call is kept");
         let number = self.number_of(call_id).ok_or_else(unknown)?;
-        let open =
-            self.calls.iter().find(|(_, call)| call.number == number).map(|(_, call)| (&call.trace, false));
-        let (trace, ended) =
-            open.or_else(|| self.traces.find(number).map(|trace| (trace, true))).ok_or_else(unknown)?;
-        Ok(pack(&Answer { trace: TraceView::of(self, trace, ended) }))
+        let open = self.calls.iter().find(|(_, call)| call.number == number);
+        let trace = match open {
+            Some((_, call)) => TraceView::of_open(self, call),
+            None => TraceView::of_ended(self, self.traces.find(number).ok_or_else(unknown)?),
+        };
+        Ok(pack(&Answer { trace }))
     }
 
     fn stats(&self) -> Vec<u8> {

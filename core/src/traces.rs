@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::effects::Outcome;
 use crate::routing::Note;
 use crate::time::Now;
@@ -10,23 +12,23 @@ use crate::time::Now;
 /// Most steps one trace keeps. What is over is left out, but never the end.
 const STEPS_MAX: usize = 256;
 
-/// One thing that was decided, or happened.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    /// Who could, and why the others could not.
-    Routed(Note),
+/// One thing that was decided, or happened; `T` is the target it is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step<T> {
+    /// Who could, and why the others could not: [`Log::note`].
+    Routed,
     /// CALL went to this agent.
-    Given { target: Arc<str>, attempt: u32, load: (u32, u32) },
+    Given { target: T, attempt: u32, load: (u32, u32) },
     /// Phase one, by an ACCEPT or by what stands for it.
-    Accepted { target: Arc<str> },
+    Accepted { target: T },
     /// The first piece of a stream.
-    FirstChunk { target: Arc<str> },
+    FirstChunk { target: T },
     /// One target's part ended.
-    Answered { target: Arc<str>, outcome: Outcome },
+    Answered { target: T, outcome: Outcome },
     /// CANCEL went to this agent.
-    CancelSent { target: Arc<str>, reason: &'static str },
+    CancelSent { target: T, reason: &'static str },
     /// The target went away; it may come back.
-    TargetAway { target: Arc<str> },
+    TargetAway { target: T },
     /// The caller went away; it may come back.
     CallerAway,
     /// The same request id was asked for again.
@@ -37,6 +39,67 @@ pub(crate) enum Step {
     Ended(Outcome),
 }
 
+impl<T> Step<T> {
+    /// The same step about what `map` makes of its target.
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Step<U> {
+        match self {
+            Self::Routed => Step::Routed,
+            Self::Given { target, attempt, load } => Step::Given { target: map(target), attempt, load },
+            Self::Accepted { target } => Step::Accepted { target: map(target) },
+            Self::FirstChunk { target } => Step::FirstChunk { target: map(target) },
+            Self::Answered { target, outcome } => Step::Answered { target: map(target), outcome },
+            Self::CancelSent { target, reason } => Step::CancelSent { target: map(target), reason },
+            Self::TargetAway { target } => Step::TargetAway { target: map(target) },
+            Self::CallerAway => Step::CallerAway,
+            Self::Joined => Step::Joined,
+            Self::CancelAsked => Step::CancelAsked,
+            Self::Ended(outcome) => Step::Ended(outcome),
+        }
+    }
+}
+
+/// A target's place among those of a log.
+type TargetIndex = u16;
+
+/// The steps of one call.
+///
+/// Each is a few plain words, so that pushing an old log out of the ring reads nothing of it: what was last
+/// touched thousands of calls ago is in no cache.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    /// How the first choice came about.
+    pub(crate) note: Option<Note>,
+    /// All that steps are about, each once.
+    targets: SmallVec<[Arc<str>; 1]>,
+    steps: Vec<(Now, Step<TargetIndex>)>,
+}
+
+impl Log {
+    /// Adds a step, unless there are too many already.
+    pub(crate) fn step(&mut self, now: Now, step: Step<&Arc<str>>) {
+        if self.steps.len() >= STEPS_MAX && !matches!(step, Step::Ended(_)) {
+            return;
+        }
+        let targets = &mut self.targets;
+        let step = step.map(|target| {
+            let known = targets.iter().position(|own| Arc::ptr_eq(own, target) || **own == **target);
+            let index = known.unwrap_or_else(|| {
+                targets.push(Arc::clone(target));
+                targets.len() - 1
+            });
+            // Not more than there are steps.
+            TargetIndex::try_from(index).unwrap_or(TargetIndex::MAX)
+        });
+        self.steps.push((now, step));
+    }
+
+    /// The steps with their times.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (Now, Step<&str>)> {
+        let name = |index: TargetIndex| self.targets.get(usize::from(index)).map_or("", |target| &**target);
+        self.steps.iter().map(move |(at, step)| (*at, step.map(name)))
+    }
+}
+
 /// What became of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
@@ -45,15 +108,7 @@ pub(crate) struct Trace {
     pub(crate) caller: Arc<str>,
     pub(crate) capability: Arc<str>,
     pub(crate) started: Now,
-    pub(crate) steps: Vec<(Now, Step)>,
-}
-
-impl Trace {
-    pub(crate) fn step(&mut self, now: Now, step: Step) {
-        if self.steps.len() < STEPS_MAX || matches!(step, Step::Ended(_)) {
-            self.steps.push((now, step));
-        }
-    }
+    pub(crate) log: Log,
 }
 
 /// Traces of the latest ended calls.
@@ -62,7 +117,7 @@ pub(crate) struct Traces {
     ended: VecDeque<Trace>,
     bound: usize,
     /// What the trace that went last has left: room for the steps of the next.
-    spare: Vec<(Now, Step)>,
+    spare: Vec<(Now, Step<TargetIndex>)>,
 }
 
 /// Steps of a call that goes well, and most that a spare has room for.
@@ -79,19 +134,19 @@ impl Traces {
         }
         if self.ended.len() >= self.bound
             && let Some(oldest) = self.ended.pop_front()
-            && oldest.steps.capacity() == STEPS_USUAL
+            && oldest.log.steps.capacity() == STEPS_USUAL
         {
-            self.spare = oldest.steps;
+            self.spare = oldest.log.steps;
             self.spare.clear();
         }
         self.ended.push_back(trace);
     }
 
-    /// Room for the steps of one more call.
-    pub(crate) fn steps(&mut self) -> Vec<(Now, Step)> {
+    /// The log of one more call.
+    pub(crate) fn log(&mut self, note: Option<Note>) -> Log {
         let mut steps = std::mem::take(&mut self.spare);
         steps.reserve_exact(STEPS_USUAL);
-        steps
+        Log { note, targets: SmallVec::new(), steps }
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Trace> {

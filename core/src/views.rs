@@ -11,7 +11,7 @@ use crate::hub::Hub;
 use crate::registry::{Agent, Offer, Reported};
 use crate::routing::{Exclusion, Note};
 use crate::time::Now;
-use crate::traces::{Step, Trace};
+use crate::traces::{Log, Step, Trace};
 
 /// Encodes a view as a MessagePack map. The views hold nothing that cannot be encoded.
 pub(crate) fn pack<T: Serialize>(view: &T) -> Vec<u8> {
@@ -255,7 +255,7 @@ pub(crate) struct CallView<'a> {
 
 impl<'a> CallView<'a> {
     pub(crate) fn of(hub: &'a Hub, now: Now, call: &'a Call) -> Self {
-        let legs = call.legs.iter().filter_map(|index| hub.legs.get(*index));
+        let legs = call.legs.iter().filter_map(|index| hub.legs.get(index));
         let mut targets: Vec<&str> = legs.map(|leg| &*leg.target).take(TARGETS_SHOWN).collect();
         if targets.is_empty() {
             targets = call.attempts.iter().map(|tried| &*tried.target).take(TARGETS_SHOWN).collect();
@@ -365,30 +365,44 @@ struct CandidatesView {
 }
 
 impl<'a> TraceView<'a> {
-    pub(crate) fn of(hub: &Hub, trace: &'a Trace, ended: bool) -> Self {
+    /// Of a call that has ended.
+    pub(crate) fn of_ended(hub: &Hub, trace: &'a Trace) -> Self {
         Self {
             call_id: hub.call_id(trace.number),
             request_id: &trace.request_id,
             caller: &trace.caller,
             capability: &trace.capability,
-            ended,
-            steps: trace
-                .steps
-                .iter()
-                .map(|(at, step)| step_view(at.micros_since(trace.started), step))
-                .collect(),
+            ended: true,
+            steps: steps(&trace.log, trace.started),
+        }
+    }
+
+    /// Of a call that goes on.
+    pub(crate) fn of_open(hub: &Hub, call: &'a Call) -> Self {
+        Self {
+            call_id: hub.call_id(call.number),
+            request_id: &call.request_id,
+            caller: &call.caller,
+            capability: &call.capability,
+            ended: false,
+            steps: steps(&call.log, call.started),
         }
     }
 }
 
-fn step_view(at_us: u64, step: &Step) -> StepView<'_> {
+fn steps(log: &Log, started: Now) -> Vec<StepView<'_>> {
+    let note = log.note.as_ref();
+    log.steps().map(|(at, step)| step_view(at.micros_since(started), step, note)).collect()
+}
+
+fn step_view<'a>(at_us: u64, step: Step<&'a str>, note: Option<&Note>) -> StepView<'a> {
     let view = StepView { at_us, ..StepView::default() };
     match step {
-        Step::Routed(note) => StepView { step: "routed", candidates: Some(candidates(note)), ..view },
+        Step::Routed => StepView { step: "routed", candidates: note.map(candidates), ..view },
         Step::Given { target, attempt, load: (taken, slots) } => StepView {
             step: "given",
             target: Some(target),
-            attempt: Some(*attempt),
+            attempt: Some(attempt),
             reason: Some(format!("{taken} of {slots} slots taken")),
             ..view
         },
@@ -398,7 +412,7 @@ fn step_view(at_us: u64, step: &Step) -> StepView<'_> {
             StepView { step: "answered", target: Some(target), outcome: Some(outcome.as_str()), ..view }
         }
         Step::CancelSent { target, reason } => {
-            StepView { step: "cancel_sent", target: Some(target), reason: Some((*reason).to_owned()), ..view }
+            StepView { step: "cancel_sent", target: Some(target), reason: Some(reason.to_owned()), ..view }
         }
         Step::TargetAway { target } => StepView { step: "target_away", target: Some(target), ..view },
         Step::CallerAway => StepView { step: "caller_away", ..view },
