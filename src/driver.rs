@@ -357,9 +357,5 @@ impl Inner {
 
 /// Whether a batch may have ended for its size. What a queue adds to each message's bytes is far below the half.
 fn is_full(batch: &[Outgoing]) -> bool {
-    let bytes = |outgoing: &Outgoing| match outgoing {
-        Outgoing::Message(message) => message.len(),
-        Outgoing::Ping | Outgoing::Close { .. } => 0,
-    };
-    batch.len() >= BATCH_FRAMES || batch.iter().map(bytes).sum::<usize>() >= BATCH_BYTES / 2
+    batch.len() >= BATCH_FRAMES || batch.iter().map(Outgoing::len).sum::<usize>() >= BATCH_BYTES / 2
 }

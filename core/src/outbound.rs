@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use agent_reach_protocol::Shared;
 use bytes::Bytes;
 
 use crate::time::Now;
@@ -14,6 +15,8 @@ use crate::time::Now;
 pub enum Outgoing {
     /// An envelope, as MessagePack.
     Message(Bytes),
+    /// A copy of an envelope that goes to many, as MessagePack.
+    Shared(Shared),
     /// A WebSocket ping.
     Ping,
     /// A WebSocket close with this code; nothing follows it.
@@ -28,7 +31,26 @@ pub enum Outgoing {
 impl Outgoing {
     /// What this counts against the bound: its bytes and the queue's own.
     fn cost(&self) -> usize {
-        size_of::<Self>() + if let Self::Message(message) = self { message.len() } else { 0 }
+        size_of::<Self>() + self.len()
+    }
+
+    /// Bytes of the envelope; 0 of what is none.
+    #[expect(clippy::len_without_is_empty, reason = "an envelope is never empty")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Message(message) => message.len(),
+            Self::Shared(shared) => shared.len(),
+            Self::Ping | Self::Close { .. } => 0,
+        }
+    }
+
+    /// The envelope, in one piece.
+    pub fn message(&self) -> Option<Bytes> {
+        match self {
+            Self::Message(message) => Some(message.clone()),
+            Self::Shared(shared) => Some(shared.to_bytes()),
+            Self::Ping | Self::Close { .. } => None,
+        }
     }
 }
 

@@ -3,41 +3,37 @@
 use std::fmt;
 use std::ops::Deref;
 
-/// Longest [`CallId`]: eight digits, a dash, sixteen digits.
-const CALL_ID_MAX: usize = 25;
+/// Digits of an epoch.
+const EPOCH_LEN: usize = 8;
+/// Longest [`CallId`]: the epoch, a dash, sixteen digits.
+const CALL_ID_MAX: usize = EPOCH_LEN + 1 + 16;
 
 /// The hub-wide id of a call: the hub's epoch and the call's number, in hexadecimal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallId {
-    /// Written from the end.
     text: [u8; CALL_ID_MAX],
-    start: usize,
+    len: usize,
 }
 
 impl CallId {
     pub(crate) fn new(epoch: u32, number: u64) -> Self {
-        let mut id = Self { text: [0; CALL_ID_MAX], start: CALL_ID_MAX };
-        let mut left = number;
-        loop {
-            id.put(hex(left));
-            left >>= 4;
-            if left == 0 {
-                break;
-            }
+        let mut text = [b'-'; CALL_ID_MAX];
+        let (head, tail) = text.split_at_mut(EPOCH_LEN);
+        digits(u64::from(epoch), head);
+        let len = usize::try_from(16 - number.leading_zeros() / 4).unwrap_or(16).max(1);
+        if let Some(tail) = tail.get_mut(1..=len) {
+            digits(number, tail);
         }
-        id.put(b'-');
-        for digit in 0..8 {
-            id.put(hex(u64::from(epoch) >> (4 * digit)));
-        }
-        id
+        Self { text, len: EPOCH_LEN + 1 + len }
     }
+}
 
-    /// Puts a byte before what is there.
-    fn put(&mut self, byte: u8) {
-        self.start = self.start.saturating_sub(1);
-        if let Some(place) = self.text.get_mut(self.start) {
-            *place = byte;
-        }
+/// Writes the last digits of a number, as many as there is room for.
+fn digits(number: u64, room: &mut [u8]) {
+    let mut left = number;
+    for place in room.iter_mut().rev() {
+        *place = hex(left);
+        left >>= 4;
     }
 }
 
@@ -51,7 +47,7 @@ impl Deref for CallId {
     type Target = str;
 
     fn deref(&self) -> &str {
-        written(&self.text, self.start)
+        ascii(&self.text, self.len)
     }
 }
 
@@ -84,9 +80,9 @@ pub(crate) fn push_number(text: &mut String, number: u32) {
     }
 }
 
-/// What was written, from its first byte to the end; ASCII by its making.
-fn written(text: &[u8], start: usize) -> &str {
-    text.get(start..).and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
+/// What was written at the beginning; ASCII by its making.
+fn ascii(text: &[u8], len: usize) -> &str {
+    text.get(..len).and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

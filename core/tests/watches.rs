@@ -110,7 +110,7 @@ fn the_state_of_many_agents_comes_in_messages_within_the_limit() {
     w.say("c", &watch(1, 1000));
     let mut agents = 0;
     for outgoing in w.take("c") {
-        let Outgoing::Message(message) = &outgoing else { continue };
+        let Some(message) = outgoing.message() else { continue };
         assert!(message.len() <= 20_000, "{} bytes", message.len());
         for body in bodies(std::slice::from_ref(&outgoing)) {
             let value = rmpv::decode::read_value(&mut &*body).unwrap();

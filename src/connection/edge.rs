@@ -19,6 +19,11 @@ pub trait Edge: Copy + Unpin {
     /// # Errors
     /// When it cannot be, with what is told in its place to whom it came from.
     fn outbound(self, message: Bytes, max_message: usize) -> Result<(Carries, Bytes), Inbound>;
+
+    /// Whether our messages leave as they are, in binary: then they may leave in pieces.
+    fn is_verbatim(self) -> bool {
+        false
+    }
 }
 
 /// How a peer writes envelopes.
@@ -52,6 +57,10 @@ impl Encoding {
 }
 
 impl Edge for Encoding {
+    fn is_verbatim(self) -> bool {
+        self == Self::MessagePack
+    }
+
     fn text(self, text: &str) -> Inbound {
         match self {
             Self::Json => from_json(text),

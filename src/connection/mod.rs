@@ -213,22 +213,28 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         }
         self.unflushed = true;
         for outgoing in batch.drain(..) {
-            let (carries, payload) = match outgoing {
-                Outgoing::Message(message) => match self.encoding.outbound(message, self.max_message) {
-                    Ok(frame) => frame,
-                    Err(undeliverable) => {
-                        heard.inbox.push_back(undeliverable);
-                        continue;
-                    }
-                },
-                Outgoing::Ping => (Carries::Ping, bytes::Bytes::new()),
+            let message = match outgoing {
+                Outgoing::Message(message) => message,
+                Outgoing::Shared(shared) if self.encoding.is_verbatim() => {
+                    let (head, rest) = shared.pieces();
+                    plain.frame(&mut self.wire, cx, Carries::Binary, head.as_ref(), rest)?;
+                    continue;
+                }
+                Outgoing::Shared(shared) => shared.to_bytes(),
+                Outgoing::Ping => {
+                    plain.frame(&mut self.wire, cx, Carries::Ping, &[], &[])?;
+                    continue;
+                }
                 Outgoing::Close { code, reason } => {
                     plain.send(&mut self.wire, cx)?;
                     // Nothing follows it.
                     return self.start_close(cx, Some(code), reason);
                 }
             };
-            plain.frame(&mut self.wire, cx, carries, &payload)?;
+            match self.encoding.outbound(message, self.max_message) {
+                Ok((carries, payload)) => plain.frame(&mut self.wire, cx, carries, &[], &payload)?,
+                Err(undeliverable) => heard.inbox.push_back(undeliverable),
+            }
         }
         plain.send(&mut self.wire, cx)
     }

@@ -67,16 +67,18 @@ pub(super) fn lend<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
 }
 
 impl Plain {
-    /// Appends a frame, and sends what has become too much.
+    /// Appends a frame whose payload is in two pieces, the first a small one, and sends what has become too much.
     pub(super) fn frame(
         &mut self,
         wire: &mut impl Wire,
         cx: &mut Context<'_>,
         carries: Carries,
-        payload: &[u8],
+        first: &[u8],
+        second: &[u8],
     ) -> Result<(), ()> {
-        self.0.extend_from_slice(Header::new(carries, payload.len()).as_ref());
-        let mut rest = payload;
+        self.0.extend_from_slice(Header::new(carries, first.len() + second.len()).as_ref());
+        self.0.extend_from_slice(first);
+        let mut rest = second;
         while self.0.len() + rest.len() > PLAIN_MAX {
             let (now, later) = rest.split_at(PLAIN_MAX.saturating_sub(self.0.len()).min(rest.len()));
             self.0.extend_from_slice(now);

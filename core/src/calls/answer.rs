@@ -77,7 +77,7 @@ impl Hub {
         leg.state = LegState::Accepted;
         leg.accepted_at = Some(turn.now);
         call.accepted_at.get_or_insert(turn.now);
-        call.trace.step(turn.now, Step::Accepted { target: Arc::clone(&leg.target) });
+        call.log.step(turn.now, Step::Accepted { target: &leg.target });
         self.restart_processing(turn, index, call_index);
     }
 
@@ -100,7 +100,7 @@ impl Hub {
         let (target, tried) = (Arc::clone(&leg.target), leg.tried(turn.now));
         if let Some(call) = self.calls.get_mut(call_index) {
             // The leg goes its own way: its place may be another call's while this one still waits for others.
-            call.drop_leg(index);
+            call.legs.remove(index);
         }
         self.conclude(turn, call_index, Some(&target), Some(tried), &Ended::done());
     }
@@ -112,7 +112,7 @@ impl Hub {
         let Some(Listener { agent, id }) = call.listeners.last().copied() else { return };
         let call_id = CallId::new(epoch, call.number);
         let mut messages: Vec<Bytes> = Vec::new();
-        for leg in call.legs.iter().filter_map(|index| self.legs.get(*index)) {
+        for leg in call.legs.iter().filter_map(|index| self.legs.get(index)) {
             if leg.state == LegState::Accepted {
                 let told = Accept {
                     request_id: Some(&call.request_id),
@@ -157,7 +157,7 @@ impl Hub {
         let Some(leg) = self.legs.get(index) else { return };
         let Some(call) = self.calls.get_mut(call_index) else { return };
         if chunk.seq == 0 {
-            call.trace.step(turn.now, Step::FirstChunk { target: Arc::clone(&leg.target) });
+            call.log.step(turn.now, Step::FirstChunk { target: &leg.target });
         }
         if let Some(Listener { agent, id }) = call.listeners.last().copied() {
             let told = Chunk {
@@ -225,7 +225,7 @@ impl Hub {
         match self.asked(key, credit.id) {
             Some(Asked::Watch(watch)) => self.on_watch_credit(turn, watch, credit.n),
             Some(Asked::Call(call)) if self.calls.get(call).is_some_and(|call| call.stream) => {
-                let legs = self.calls.get(call).map(|call| call.legs.clone()).unwrap_or_default();
+                let legs = self.calls.get(call).map(|call| call.legs.to_row()).unwrap_or_default();
                 for index in legs {
                     let meant = |leg: &super::Leg| credit.target.is_none_or(|target| target == &*leg.target);
                     if self.legs.get(index).is_some_and(meant) {
@@ -250,7 +250,7 @@ impl Hub {
     /// A caller that joined brought a new window: the old one's credit went with its connection.
     pub(crate) fn open_window(&mut self, turn: &mut Turn<'_>, call_index: usize, window: u64) {
         let Some(call) = self.calls.get(call_index).filter(|call| call.stream) else { return };
-        for index in call.legs.clone() {
+        for index in call.legs.to_row() {
             let left = self.legs.get(index).map_or(0, |leg| leg.credit);
             if window > left {
                 self.grant(turn, index, window - left);

@@ -9,6 +9,8 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
+use super::give::Copies;
+use super::legs::Legs;
 use super::{CALL_BYTES, Call, Failure, LEG_BYTES, Listener, Refusal};
 use crate::authz;
 use crate::effects::{DedupeOutcome, Fact};
@@ -17,7 +19,7 @@ use crate::idempotency::{Ends, Fingerprint, Known};
 use crate::registry::Asked;
 use crate::routing::{Choice, Exclusion, NoRoute, Note, Routed, Wanted, exclusion, route};
 use crate::time::Now;
-use crate::traces::{Step, Trace};
+use crate::traces::Step;
 
 impl Hub {
     pub(crate) fn on_call(
@@ -205,15 +207,8 @@ impl Hub {
         };
         let request_id: Arc<str> = asking.request_id.unwrap_or(&made).into();
         let capability = self.registry.names.intern(asked);
-        let mut trace = Trace {
-            number,
-            request_id: Arc::clone(&request_id),
-            caller: Arc::clone(&caller),
-            capability: Arc::clone(&capability),
-            started: turn.now,
-            steps: self.traces.steps(),
-        };
-        trace.step(turn.now, Step::Routed(note));
+        let mut log = self.traces.log(Some(note));
+        log.step(turn.now, Step::Routed);
         let cost = message_bytes + CALL_BYTES;
         let entry = self.calls.vacant_entry();
         let index = entry.key();
@@ -248,12 +243,12 @@ impl Hub {
             message_bytes,
             given: Bytes::new(),
             is_final: false,
-            legs: smallvec::SmallVec::new(),
+            legs: Legs::default(),
             open: 0,
             attempts: smallvec::SmallVec::new(),
             summary: Summary::default(),
             note,
-            trace,
+            log,
             ends: Some(Ends::new()),
             ends_bytes: 0,
             cancelling: false,
@@ -291,8 +286,9 @@ impl Hub {
             call.summary.targets = call.open;
         }
         let number = self.calls.get(call).map(|call| call.number);
+        let mut copies = Copies::for_targets(chosen.len());
         for choice in chosen {
-            self.give(turn, call, asking, body, *choice);
+            self.give(turn, call, asking, body, *choice, &mut copies);
         }
         for agent_id in missing {
             // The last part that ends takes the call with it, and its index may be another call's then.
@@ -329,7 +325,7 @@ impl Hub {
     /// An open duplicate joins: answers go to the newest asker, and the end to everyone who still waits.
     fn join(&mut self, turn: &mut Turn<'_>, key: usize, asking: &Asking<'_>, index: usize) {
         let Some(call) = self.calls.get_mut(index) else { return };
-        call.trace.step(turn.now, Step::Joined);
+        call.log.step(turn.now, Step::Joined);
         call.listeners.push(Listener { agent: key, id: asking.id });
         let ends = call.ends.clone().unwrap_or_default();
         let accepted = call.accepted_at.is_some();

@@ -6,7 +6,7 @@ use agent_reach_protocol::{ErrorCode, Kind, Private, ResultStatus, ToAgent, deco
 use bytes::Bytes;
 
 use super::end::Ended;
-use super::give::Carried;
+use super::give::{Carried, Copies};
 use super::{Failure, Tried};
 use crate::effects::Outcome;
 use crate::hub::{Hub, Turn};
@@ -28,9 +28,8 @@ impl Hub {
             let Some(leg) = self.legs.get(index) else { continue };
             match leg.call {
                 Some(call) => {
-                    let target = Arc::clone(&leg.target);
                     if let Some(call) = self.calls.get_mut(call) {
-                        call.trace.step(turn.now, Step::TargetAway { target });
+                        call.log.step(turn.now, Step::TargetAway { target: &leg.target });
                     }
                     if let Some(agent) = self.registry.agents.get_mut(key) {
                         agent.orphaned.push(index);
@@ -52,7 +51,7 @@ impl Hub {
         call.listeners.retain(|listener| listener.agent != key);
         if call.listeners.is_empty() && call.detached_from.is_none() {
             call.detached_from = Some(key);
-            call.trace.step(turn.now, Step::CallerAway);
+            call.log.step(turn.now, Step::CallerAway);
             if let Some(agent) = self.registry.agents.get_mut(key) {
                 agent.detached.push(index);
             }
@@ -77,7 +76,8 @@ impl Hub {
             let (given, cancelling) = (call.given.clone(), call.cancelling);
             // The hub wrote it, so it reads.
             if let Ok((ToAgent::Call(before), body)) = decode_to_agent(&given) {
-                self.dispatch(turn, index, &Carried::again(&before), body.as_deref());
+                let carried = Carried::again(&before);
+                self.dispatch(turn, index, &carried, body.as_deref(), &mut Copies::default());
             }
             if cancelling {
                 // CANCEL came while it was away, or was lost with its connection.
@@ -142,7 +142,7 @@ impl Hub {
             }
             Ok((ToAgent::Chunk(chunk), _)) => {
                 let Some(Asked::Call(call)) = self.asked(key, chunk.id) else { return };
-                let legs = self.calls.get(call).map(|call| call.legs.clone()).unwrap_or_default();
+                let legs = self.calls.get(call).map(|call| call.legs.to_row()).unwrap_or_default();
                 for index in legs {
                     let meant = self
                         .legs

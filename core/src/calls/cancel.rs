@@ -25,7 +25,7 @@ impl Hub {
             }
         };
         if let Some(call) = self.calls.get_mut(call_index) {
-            call.trace.step(turn.now, Step::CancelAsked);
+            call.log.step(turn.now, Step::CancelAsked);
         }
         if !cancel.wait {
             return self.cancel_call(turn, call_index, "the caller cancelled");
@@ -34,7 +34,7 @@ impl Hub {
         if std::mem::replace(&mut call.cancelling, true) {
             return;
         }
-        for index in call.legs.clone() {
+        for index in call.legs.to_row() {
             self.send_cancel(turn, index, "the caller cancelled");
         }
     }
@@ -45,7 +45,7 @@ impl Hub {
         let already_told = call.cancelling;
         call.summary.failed += call.open;
         call.open = 0;
-        let legs = std::mem::take(&mut call.legs);
+        let legs = std::mem::take(&mut call.legs).to_row();
         let target = match (call.fan_out, legs.first().and_then(|index| self.legs.get(*index))) {
             (false, Some(leg)) => Some((Arc::clone(&leg.target), leg.tried(turn.now))),
             _ => None,
@@ -87,9 +87,9 @@ impl Hub {
     pub(crate) fn send_cancel(&mut self, turn: &mut Turn<'_>, index: usize, reason: &'static str) {
         let Some(leg) = self.legs.get(index) else { return };
         let message = encode(&Cancel { id: leg.id, reason: Some(reason), wait: false }, None);
-        let (agent, mark, target) = (leg.agent, leg.mark, Arc::clone(&leg.target));
+        let (agent, mark) = (leg.agent, leg.mark);
         if let Some(call) = leg.call.and_then(|call| self.calls.get_mut(call)) {
-            call.trace.step(turn.now, Step::CancelSent { target, reason });
+            call.log.step(turn.now, Step::CancelSent { target: &leg.target, reason });
         }
         self.send_to_agent(turn, agent, Kind::Cancel, Lane::About(mark), message);
     }
@@ -102,7 +102,7 @@ impl Hub {
         let latency_us = turn.now.micros_since(leg.given_at);
         let told = self.calls.get(call_index).is_some_and(|call| call.cancelling);
         if let Some(call) = self.calls.get_mut(call_index) {
-            call.drop_leg(index);
+            call.legs.remove(index);
         }
         let reason = failure.code.as_str();
         if let Some(agent) = self.registry.agents.get_mut(agent) {

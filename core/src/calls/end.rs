@@ -78,7 +78,7 @@ impl Hub {
         self.free_leg(turn, index);
         if let Some(call_index) = call {
             if let Some(call) = self.calls.get_mut(call_index) {
-                call.drop_leg(index);
+                call.legs.remove(index);
             }
             self.conclude(turn, call_index, Some(&target), Some(tried), ended);
         }
@@ -118,7 +118,7 @@ impl Hub {
             Outcome::Failed(_) => call.summary.failed += 1,
         }
         if let Some(target) = target {
-            call.trace.step(turn.now, Step::Answered { target: Arc::clone(target), outcome });
+            call.log.step(turn.now, Step::Answered { target, outcome });
             call.attempts.push(tried_entry(call, target, tried, ended));
         }
         call.is_final |= ended.failure.as_ref().is_none_or(|failure| !failure.retryable);
@@ -153,7 +153,7 @@ impl Hub {
             owner.open_bytes = owner.open_bytes.saturating_sub(call.cost());
         }
         let outcome = ended.outcome();
-        call.trace.step(turn.now, Step::Ended(outcome));
+        call.log.step(turn.now, Step::Ended(outcome));
         self.remember(turn, &mut call, ended);
         self.announce_ended(turn, &call, outcome);
         match outcome {
@@ -161,14 +161,21 @@ impl Hub {
             Outcome::Failed(_) => self.counters.calls_failed += 1,
         }
         turn.fx.facts.push(Fact::CallEnded {
-            capability: Some(call.capability),
+            capability: Some(Arc::clone(&call.capability)),
             mode: call.mode,
             outcome,
             accept_us: call.accepted_at.map(|at| at.micros_since(call.started)),
             process_us: call.accepted_at.map(|at| turn.now.micros_since(at)),
             total_us: turn.now.micros_since(call.started),
         });
-        self.traces.push(call.trace);
+        self.traces.push(Trace {
+            number: call.number,
+            request_id: call.request_id,
+            caller: call.caller,
+            capability: call.capability,
+            started: call.started,
+            log: call.log,
+        });
         if let Some(from) = call.detached_from
             && let Some(agent) = self.registry.agents.get_mut(from)
         {
@@ -326,19 +333,19 @@ impl Hub {
         let message = encode(&result, None);
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
         let Some(agent) = self.registry.agents.get(key) else { return };
-        let mut trace = Trace {
+        let mut log = self.traces.log(refusal.note);
+        if refusal.note.is_some() {
+            log.step(turn.now, Step::Routed);
+        }
+        log.step(turn.now, Step::Ended(Outcome::Failed(refusal.failure.code)));
+        self.traces.push(Trace {
             number,
             request_id: request_id.or(made.as_deref()).unwrap_or_default().into(),
             caller: Arc::clone(&agent.id),
             capability: capability.into(),
             started: turn.now,
-            steps: Vec::new(),
-        };
-        if let Some(note) = refusal.note {
-            trace.step(turn.now, Step::Routed(note));
-        }
-        trace.step(turn.now, Step::Ended(Outcome::Failed(refusal.failure.code)));
-        self.traces.push(trace);
+            log,
+        });
     }
 
     pub(crate) fn record_refusal(

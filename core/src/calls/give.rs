@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use agent_reach_protocol::{
-    Call as Asking, Dispatch, ErrorCode, Kind, Labels, Priority, Private, encode, limits,
+    Call as Asking, Dispatch, ErrorCode, Kind, Labels, Priority, Private, Shared, encode, limits,
 };
+use bytes::Bytes;
 
 use super::end::Ended;
 use super::{Call, Failure, LEG_BYTES, Leg, LegState};
 use crate::hub::{Hub, Turn};
+use crate::input::ConnectionId;
 use crate::outbound::{Mark, Outgoing};
 use crate::registry::Offer;
 use crate::routing::Choice;
@@ -26,6 +28,7 @@ impl Hub {
         asking: &Asking<'_>,
         body: Option<&[u8]>,
         choice: Choice,
+        copies: &mut Copies,
     ) {
         let default_ms = self.settings.timeout_ms;
         let Some(call) = self.calls.get_mut(call_index) else { return };
@@ -61,7 +64,7 @@ impl Hub {
         self.open_bytes += LEG_BYTES;
         let index = self.legs.insert(leg);
         call.legs.push(index);
-        self.dispatch(turn, index, &Carried::of(asking), body);
+        self.dispatch(turn, index, &Carried::of(asking), body, copies);
     }
 
     /// Sends the leg's CALL under a new id of its provider's connection and starts phase one.
@@ -71,6 +74,7 @@ impl Hub {
         index: usize,
         carried: &Carried<'_>,
         body: Option<&[u8]>,
+        copies: &mut Copies,
     ) {
         let epoch = self.epoch();
         let Some(leg) = self.legs.get_mut(index) else { return };
@@ -81,11 +85,15 @@ impl Hub {
         agent.next_id += 1;
         agent.given.insert(leg.id, index);
         leg.state = LegState::Given;
-        let (target, attempt, load) = (Arc::clone(&leg.target), leg.attempt, leg.load);
-        call.trace.step(turn.now, Step::Given { target, attempt, load });
+        let (target, attempt, load) = (&leg.target, leg.attempt, leg.load);
+        call.log.step(turn.now, Step::Given { target, attempt, load });
+        let deadline = turn.now.plus_ms(call.accept_timeout_ms).min(call.budget_at);
+        if let Some(copy) = copies.for_leg(leg) {
+            return self.post(turn, index, connection, deadline, Outgoing::Shared(copy));
+        }
         let call_id = CallId::new(epoch, call.number);
         let dispatch = Dispatch {
-            id: leg.id,
+            id: if copies.wanted { Shared::PLACEHOLDER } else { leg.id },
             request_id: &call.request_id,
             call_id: &call_id,
             capability: &leg.capability,
@@ -105,13 +113,8 @@ impl Hub {
             private: carried.private.clone(),
         };
         let message = encode(&dispatch, body);
-        let deadline = turn.now.plus_ms(call.accept_timeout_ms).min(call.budget_at);
-        let too_large = message.len() > self.settings.max_message;
-        if call.given.is_empty() && !too_large {
-            call.given = message.clone();
-        }
-        self.set_leg_deadline(index, deadline);
-        if too_large {
+        if message.len() > self.settings.max_message {
+            self.set_leg_deadline(index, deadline);
             let failure = Failure::new(
                 ErrorCode::PayloadTooLarge,
                 format!(
@@ -122,9 +125,29 @@ impl Hub {
             );
             return self.end_leg(turn, index, &Ended::failed(failure));
         }
+        if call.given.is_empty() {
+            call.given = message.clone();
+        }
+        let outgoing = match copies.keep(leg, &message) {
+            Some(copy) => Outgoing::Shared(copy),
+            None => Outgoing::Message(message),
+        };
+        self.post(turn, index, connection, deadline, outgoing);
+    }
+
+    /// Sends a leg's CALL, and gives its provider until `deadline` for phase one.
+    fn post(
+        &mut self,
+        turn: &mut Turn<'_>,
+        index: usize,
+        connection: ConnectionId,
+        deadline: Now,
+        outgoing: Outgoing,
+    ) {
+        self.set_leg_deadline(index, deadline);
         self.counters.sent(Kind::Call);
-        self.counters.bytes_out += message.len() as u64;
-        let mark = self.send(turn, connection, Lane::Data, Outgoing::Message(message));
+        self.counters.bytes_out += outgoing.len() as u64;
+        let mark = self.send(turn, connection, Lane::Data, outgoing);
         if let Some(leg) = self.legs.get_mut(index) {
             leg.mark = mark;
         }
@@ -143,6 +166,36 @@ impl Hub {
         }
         leg.timer_at = deadline;
         self.timers.set(deadline, Timer::Leg(index));
+    }
+}
+
+/// The CALL of a fan-out as it was last written: the next target gets a copy when its own would say the same.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    wanted: bool,
+    last: Option<(Arc<str>, u64, Shared)>,
+}
+
+impl Copies {
+    /// For a call to this many targets.
+    pub(crate) fn for_targets(count: usize) -> Self {
+        Self { wanted: count > 1, last: None }
+    }
+
+    /// A copy for a leg of this moment's giving: such legs differ in the provider's name of the capability and in the
+    /// processing time.
+    fn for_leg(&self, leg: &Leg) -> Option<Shared> {
+        let (capability, timeout_ms, shared) = self.last.as_ref()?;
+        let same = Arc::ptr_eq(capability, &leg.capability) && *timeout_ms == leg.timeout_ms;
+        same.then(|| shared.with_id(leg.id))
+    }
+
+    /// Keeps what was written for a leg, under the placeholder's id.
+    fn keep(&mut self, leg: &Leg, message: &Bytes) -> Option<Shared> {
+        let shared = if self.wanted { Shared::of(message.clone()) } else { None }?;
+        let copy = shared.with_id(leg.id);
+        self.last = Some((Arc::clone(&leg.capability), leg.timeout_ms, shared));
+        Some(copy)
     }
 }
 

@@ -11,6 +11,7 @@ mod cancel;
 mod deadline;
 mod end;
 mod give;
+mod legs;
 
 pub use away::without_body;
 
@@ -27,7 +28,8 @@ use crate::idempotency::Ends;
 use crate::outbound::Mark;
 use crate::routing::Note;
 use crate::time::Now;
-use crate::traces::Trace;
+use crate::traces::Log;
+use legs::Legs;
 
 /// Who waits for a call's end: an agent, by its own id for the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +72,13 @@ pub(crate) struct Call {
     /// The CALL as the hub sent it first: what has to be given again is read from it. Nothing of what the caller
     /// sent is held, which may be a small piece of a large buffer.
     pub(crate) given: Bytes,
-    pub(crate) legs: SmallVec<[usize; 1]>,
+    pub(crate) legs: Legs,
     /// Targets whose part has not ended.
     pub(crate) open: u64,
     pub(crate) attempts: SmallVec<[Tried; 1]>,
     pub(crate) summary: Summary,
     pub(crate) note: Note,
-    pub(crate) trace: Trace,
+    pub(crate) log: Log,
     /// Ends of single targets of a fan-out, for who joins or repeats; `None` once they had no room.
     pub(crate) ends: Option<Ends>,
     /// What they count among the bytes of open calls.
@@ -93,13 +95,6 @@ pub(crate) const CALL_BYTES: usize = 2048;
 pub(crate) const LEG_BYTES: usize = 512;
 
 impl Call {
-    /// A leg goes its own way. Targets answer about in the order they were asked in, so it is near the front.
-    pub(crate) fn drop_leg(&mut self, index: usize) {
-        if let Some(place) = self.legs.iter().position(|other| *other == index) {
-            self.legs.remove(place);
-        }
-    }
-
     /// What the call counts among all that is open.
     pub(crate) fn cost(&self) -> usize {
         self.message_bytes + CALL_BYTES

@@ -180,9 +180,8 @@ pub(super) fn registrations_stay_within_their_share(now: Now, player: &mut Playe
 
 /// Taking from a queue lowers the gauge by exactly what was taken.
 pub(super) fn queue_bytes_equal_the_gauge(before: usize, after: usize, batch: &[Outgoing]) {
-    let cost = |outgoing: &Outgoing| {
-        size_of::<Outgoing>() + if let Outgoing::Message(message) = outgoing { message.len() } else { 0 }
-    };
+    let cost =
+        |outgoing: &Outgoing| size_of::<Outgoing>() + outgoing.message().map_or(0, |message| message.len());
     let taken: usize = batch.iter().map(cost).sum();
     assert!(before - after == taken, "queue_bytes_equal_the_gauge: {before} - {after} by {taken}");
 }
@@ -196,7 +195,7 @@ pub(super) fn empty_queues_have_no_bytes(gauges: &Gauges) {
 /// Every message fits into what the peer was told it may have.
 pub(super) fn no_message_is_over_the_limit(most: usize, batch: &[Outgoing]) {
     for outgoing in batch {
-        if let Outgoing::Message(message) = outgoing {
+        if let Some(message) = outgoing.message() {
             assert!(message.len() <= most, "no_message_is_over_the_limit: {}: {message:?}", message.len());
         }
     }

@@ -83,7 +83,8 @@ impl Sim {
         for outgoing in batch {
             self.show(id, &outgoing);
             match outgoing {
-                Outgoing::Message(message) => {
+                Outgoing::Message(_) | Outgoing::Shared(_) => {
+                    let Some(message) = outgoing.message() else { continue };
                     self.mark(&message);
                     self.hear_message(id, &message, &mut bodies);
                 }

@@ -13,9 +13,9 @@ pub(crate) fn shown(outgoing: &Outgoing) -> String {
     let message = match outgoing {
         Outgoing::Ping => return "PING".to_owned(),
         Outgoing::Close { code, reason } => return format!("CLOSE {code} {reason}"),
-        Outgoing::Message(message) => message,
+        envelope => envelope.message().expect("neither ping nor close"),
     };
-    let (envelope, body) = decode_to_agent(message).expect("the hub writes what can be read");
+    let (envelope, body) = decode_to_agent(&message).expect("the hub writes what can be read");
     let mut line = match envelope {
         ToAgent::Welcome(welcome) => welcome_line(&welcome),
         ToAgent::Goodbye(goodbye) => {
@@ -41,10 +41,7 @@ pub(crate) fn shown(outgoing: &Outgoing) -> String {
 
 /// The bodies of messages, in order.
 pub(crate) fn bodies(batch: &[Outgoing]) -> Vec<Bytes> {
-    let body = |outgoing: &Outgoing| match outgoing {
-        Outgoing::Message(message) => decode_to_agent(message).expect("readable").1,
-        Outgoing::Ping | Outgoing::Close { .. } => None,
-    };
+    let body = |outgoing: &Outgoing| decode_to_agent(&outgoing.message()?).expect("readable").1;
     batch.iter().filter_map(body).collect()
 }
 

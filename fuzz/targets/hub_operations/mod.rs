@@ -313,5 +313,5 @@ impl<'a> World<'a> {
 
 /// What counts against the bound of a queue.
 fn cost(outgoing: &Outgoing) -> usize {
-    size_of::<Outgoing>() + if let Outgoing::Message(message) = outgoing { message.len() } else { 0 }
+    size_of::<Outgoing>() + outgoing.message().map_or(0, |message| message.len())
 }

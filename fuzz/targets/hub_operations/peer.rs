@@ -52,7 +52,10 @@ impl Conn {
         for outgoing in batch {
             assert!(!self.over, "something follows the close: {outgoing:?}");
             match outgoing {
-                Outgoing::Message(message) => self.reads_message(message, max_message),
+                Outgoing::Message(_) | Outgoing::Shared(_) => {
+                    let message = outgoing.message().expect("an envelope");
+                    self.reads_message(&message, max_message);
+                }
                 Outgoing::Ping => {}
                 Outgoing::Close { .. } => self.over = true,
             }

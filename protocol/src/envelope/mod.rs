@@ -6,6 +6,7 @@ mod call;
 pub(crate) mod field;
 mod frame;
 mod session;
+mod shared;
 
 pub use call::{
     Accept, Attempt, Call, CallError, CallMode, CallResult, Cancel, Chunk, Credit, Dispatch, Policy,
@@ -16,3 +17,4 @@ pub use frame::{
     DecodeError, Header, Kind, ToAgent, ToHub, decode_to_agent, decode_to_hub, encode, read_to_hub,
 };
 pub use session::{AgentStatus, Capability, ErrorReply, Goodbye, Granted, Hello, Load, Update, Welcome};
+pub use shared::{Head, Shared};
