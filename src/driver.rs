@@ -210,6 +210,11 @@ impl Driver {
         self.lock().hub.is_draining()
     }
 
+    /// How many calls wait for each capability; `None`: for those that nobody ever offered.
+    pub fn queued(&self) -> Vec<(Option<Arc<str>>, usize)> {
+        self.lock().hub.queued()
+    }
+
     /// Counts and sizes, for a scrape.
     pub fn figures(&self) -> (Counters, Gauges) {
         let inner = self.lock();

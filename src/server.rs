@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach_core::{Fact, Outcome, Policy, Settings};
+use agent_reach_core::{BreakerSettings, Fact, Outcome, Policy, Settings};
 use agent_reach_protocol::ErrorCode;
 use agent_reach_protocol::names::{NameError, Pattern};
 use serde::Serialize;
@@ -123,7 +123,7 @@ impl Server {
                 let (scraped, figures) = (Arc::clone(&watcher), Arc::clone(&driver));
                 let router = http::metrics_router(move || {
                     let (counters, gauges) = figures.figures();
-                    scraped.metrics.scrape(&counters, &gauges)
+                    scraped.metrics.scrape(&counters, &gauges, &figures.queued())
                 });
                 tasks.spawn(http::serve(socket, router, ServeOptions::default(), std::future::pending()));
                 Some(address)
@@ -220,7 +220,7 @@ fn limits(config: &Config) -> Limits {
 fn settings(config: &Config) -> Result<Settings, StartError> {
     let mut seed = [0; 8];
     tls::provider().secure_random.fill(&mut seed).map_err(|_| StartError::Random)?;
-    let Config { agents, liveness, limits, calls, dedupe, .. } = config;
+    let Config { agents, liveness, limits, calls, breaker, dedupe, .. } = config;
     Ok(Settings {
         seed: u64::from_ne_bytes(seed),
         handshake_timeout_ms: agents.handshake_timeout_ms,
@@ -238,6 +238,17 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
         accept_timeout_ms: calls.accept_timeout_ms,
         timeout_ms: calls.timeout_ms,
         budget_ms: calls.budget_ms,
+        retries: calls.retries.into(),
+        retry_base_ms: calls.retry_base_ms,
+        retry_jitter_ms: calls.retry_jitter_ms,
+        breaker: BreakerSettings {
+            window_ms: breaker.window_ms,
+            min_success: breaker.min_success,
+            min_calls: breaker.min_calls,
+            open_ms: breaker.open_ms,
+        },
+        queue_len: limits.queue_len,
+        outbound_total: limits.queue_bytes,
         dedupe_ttl_ms: dedupe.ttl_ms,
         dedupe_bytes: dedupe.max_bytes,
         ..Settings::default()

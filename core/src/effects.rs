@@ -89,6 +89,28 @@ impl DedupeOutcome {
     }
 }
 
+/// What was done about a try that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Another try on the same agent.
+    SameAgent,
+    /// A try on another agent.
+    OtherAgent,
+    /// An older result was given.
+    Cached,
+}
+
+impl Tier {
+    /// The word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SameAgent => "same_agent",
+            Self::OtherAgent => "fallback",
+            Self::Cached => "cached",
+        }
+    }
+}
+
 /// Something that happened, told once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
@@ -147,4 +169,6 @@ pub enum Fact {
     },
     /// A request id was seen before, or forgotten early.
     Dedupe(DedupeOutcome),
+    /// A try of a call failed, and this was done about it.
+    Retry(Tier),
 }

@@ -28,6 +28,7 @@ use crate::settings::Settings;
 use crate::stats::{Counters, Gauges};
 use crate::time::{Now, Timer, Timers};
 use crate::traces::Traces;
+use crate::waiting::Waiting;
 
 /// How often what has expired is removed, in milliseconds.
 const SWEEP_MS: u64 = 10_000;
@@ -63,6 +64,12 @@ pub struct Hub {
     pub(crate) counters: Counters,
     pub(crate) rng: Rng,
     pub(crate) hellos: Hellos,
+    /// Calls that wait for who can take them.
+    pub(crate) waiting: Waiting,
+    /// Agents that may take more than before, since this turn.
+    pub(crate) freed: Vec<usize>,
+    /// Capabilities of which somebody takes less than before, since this turn.
+    pub(crate) doubtful: Vec<Arc<str>>,
     /// Connections whose queue passed its bound in this turn.
     pub(crate) overfull: Vec<ConnectionId>,
     /// Of outbound queues that were emptied.
@@ -98,6 +105,9 @@ impl Hub {
             counters: Counters::default(),
             rng,
             hellos: Hellos::new(),
+            waiting: Waiting::new(settings.queue_len),
+            freed: Vec::new(),
+            doubtful: Vec::new(),
             overfull: Vec::new(),
             spare: Spare::default(),
             outbound_bytes: 0,
@@ -144,6 +154,7 @@ impl Hub {
             Input::SetPolicy(policy) => self.on_policy(turn, policy),
             Input::Tick => self.on_tick(turn),
         }
+        self.serve_waiting(turn);
         self.end_slow_consumers(turn);
     }
 
@@ -182,6 +193,12 @@ impl Hub {
     /// Sizes now.
     pub fn gauges(&self) -> Gauges {
         Gauges::of(self)
+    }
+
+    /// How many calls wait for each capability that any wait for; `None`: for those that nobody ever offered.
+    pub fn queued(&self) -> Vec<(Option<Arc<str>>, usize)> {
+        let offered = |name: &Arc<str>| self.registry.names.get(name).map(|(own, _)| Arc::clone(own));
+        self.waiting.by_name().map(|(name, len)| (offered(name), len)).collect()
     }
 
     /// Whether the hub is draining.
@@ -336,6 +353,8 @@ impl Hub {
             match timer {
                 Timer::Session(id) => self.on_session_timer(turn, id),
                 Timer::Leg(leg) => self.on_leg_timer(turn, leg),
+                Timer::Call(call) => self.on_call_timer(turn, call),
+                Timer::Line(line) => self.on_line_timer(turn, line),
                 Timer::Agent(key) => self.on_agent_timer(turn, key),
                 Timer::Sweep => self.on_sweep(turn.now),
                 Timer::Drain => self.on_drain_end(turn),
@@ -393,6 +412,7 @@ impl Hub {
             self.refuse(turn, id, GoodbyeCode::Unauthorized, "the policy no longer allows this agent", None);
         }
         self.withdraw_ungranted();
+        self.requeue_all(turn);
     }
 }
 

@@ -32,7 +32,7 @@ enum State {
     /// The call with this index runs.
     Open(usize),
     /// Ended so.
-    Ended { ends: Ends, until: Now, bytes: usize },
+    Ended { ends: Ends, until: Now, bytes: usize, good_at: Option<Now> },
 }
 
 /// Stands for the text of a request id. The seed is the hub's secret, and only ids of one identity are ever compared
@@ -54,6 +54,18 @@ struct Entry {
     identity: Arc<str>,
     fingerprint: Fingerprint,
     state: State,
+}
+
+impl Entry {
+    /// Whether another asks for the same.
+    fn asks_as(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint && *self.identity == *other.identity
+    }
+
+    /// What its place among the results goes by. Who makes many fingerprints meet slows down its own calls.
+    const fn result_tag(&self) -> u32 {
+        Key(self.fingerprint.0).tag()
+    }
 }
 
 /// Where an entry stands. The tag keeps searches away from entries of other ids, which are in no cache any more.
@@ -94,6 +106,9 @@ pub(crate) struct Memory {
     /// By seeded hash: peers choose the texts, and must not choose who meets in one place. Nobody walks through the
     /// whole table, so its order is nobody's.
     index: HashTable<Slot>,
+    /// The last good result of each identity, capability and body; made when somebody first asks for one, so that a
+    /// hub where nobody does pays nothing.
+    results: Option<HashTable<Slot>>,
     /// Of ends. What it names may be gone already, or be another's by now.
     expiry: Expiry,
     bytes: usize,
@@ -109,6 +124,7 @@ impl Memory {
         Self {
             entries: Slab::new(),
             index: HashTable::new(),
+            results: None,
             expiry: Expiry::default(),
             bytes: 0,
             bound,
@@ -188,13 +204,18 @@ impl Memory {
     }
 
     /// Keeps the end of a call until `until`. Returns how many others were forgotten for it.
-    pub(crate) fn end(&mut self, index: u32, ends: Ends, until: Now) -> usize {
+    ///
+    /// `good_at`: when it came about, if it is a result that a later call for the same may have in the place of none.
+    pub(crate) fn end(&mut self, index: u32, ends: Ends, until: Now, good_at: Option<Now>) -> usize {
         let Some(entry) = self.entries.get_mut(index as usize) else { return 0 };
         debug_assert!(matches!(entry.state, State::Open(_)), "an intent ends once");
         let bytes = ends.iter().map(|end| end.len() + size_of::<Bytes>()).sum();
-        entry.state = State::Ended { ends, until, bytes };
+        entry.state = State::Ended { ends, until, bytes, good_at };
         self.bytes += bytes;
         self.expiry.push(until, index);
+        if good_at.is_some() && self.results.is_some() {
+            self.keep_result(index);
+        }
         let mut forgotten = 0;
         while self.bytes > self.bound {
             let Some((until, soonest)) = self.expiry.pop() else { break };
@@ -206,6 +227,54 @@ impl Memory {
         forgotten
     }
 
+    /// The last good result of the same identity, capability and body as this entry's, with its age in milliseconds,
+    /// unless it is older than `age_ms`.
+    pub(crate) fn cached(&mut self, now: Now, index: u32, age_ms: u64) -> Option<(u64, Bytes)> {
+        if self.results.is_none() {
+            self.results = Some(HashTable::new());
+            let all = self.entries.iter().filter_map(|(index, _)| u32::try_from(index).ok());
+            for index in all.collect::<Vec<_>>() {
+                self.keep_result(index);
+            }
+        }
+        let asked = self.entries.get(index as usize)?;
+        let tag = asked.result_tag();
+        let found = self.results.as_ref()?.find(spread(tag), |slot| {
+            slot.tag == tag && self.entries.get(slot.index as usize).is_some_and(|entry| entry.asks_as(asked))
+        })?;
+        match &self.entries.get(found.index as usize)?.state {
+            State::Ended { ends, until, good_at: Some(at), .. } if *until > now => {
+                let age = now.ms_since(*at);
+                (age <= age_ms).then(|| Some((age, ends.first()?.clone())))?
+            }
+            State::Ended { .. } | State::Open(_) => None,
+        }
+    }
+
+    /// Puts a good result in the place of an earlier one for the same.
+    fn keep_result(&mut self, index: u32) {
+        let Some(entry) = self.entries.get(index as usize) else { return };
+        let State::Ended { good_at: Some(at), .. } = entry.state else { return };
+        let Some(results) = &mut self.results else { return };
+        let (tag, entries) = (entry.result_tag(), &self.entries);
+        let slot = Slot { tag, index };
+        let same = |slot: &Slot| entries.get(slot.index as usize).is_some_and(|other| other.asks_as(entry));
+        match results.find_mut(spread(tag), same) {
+            Some(before) => {
+                let good_at = |entry: &Entry| match entry.state {
+                    State::Ended { good_at, .. } => good_at,
+                    State::Open(_) => None,
+                };
+                if entries.get(before.index as usize).and_then(good_at) <= Some(at) {
+                    *before = slot;
+                }
+            }
+            None => {
+                results.insert_unique(slot.hash(), slot, |slot| slot.hash());
+            }
+        }
+    }
+
     /// Forgets an entry.
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(entry) = self.entries.try_remove(index as usize) else { return };
@@ -213,6 +282,11 @@ impl Memory {
             slot.remove();
         }
         self.bytes = self.bytes.saturating_sub(ENTRY_BYTES);
+        if let (Some(results), State::Ended { good_at: Some(_), .. }) = (&mut self.results, &entry.state)
+            && let Ok(slot) = results.find_entry(spread(entry.result_tag()), |slot| slot.index == index)
+        {
+            slot.remove();
+        }
         if let State::Ended { bytes, .. } = entry.state {
             self.bytes = self.bytes.saturating_sub(bytes);
         }
@@ -229,6 +303,7 @@ impl Memory {
             // A busy hour is not paid for by the quiet ones after it.
             self.entries = Slab::new();
             self.index = HashTable::new();
+            self.results = None;
         }
     }
 
@@ -260,7 +335,7 @@ mod tests {
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::No));
         let entry = memory.open(&identity, "r", print, 3);
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Open(3)));
-        memory.end(entry, ends("done"), NOW.plus_ms(10));
+        memory.end(entry, ends("done"), NOW.plus_ms(10), None);
         assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Ended(e) if e == ends("done")));
         let later = NOW.plus_ms(10);
         assert!(matches!(memory.look_up(later, "identity", "r", print), Known::No));
@@ -285,13 +360,13 @@ mod tests {
         let (mut memory, identity) = memory(1 << 20);
         let print = Fingerprint::of("a", None);
         let entry = memory.open(&identity, "r", print, 0);
-        memory.end(entry, ends("old"), NOW.plus_ms(10));
+        memory.end(entry, ends("old"), NOW.plus_ms(10), None);
         // No sweep has come by: the old end gives way, and the new entry takes its place.
         let again = memory.open(&identity, "r", print, 1);
         assert_eq!(again, entry);
         memory.expire(NOW.plus_ms(20));
         assert!(matches!(memory.look_up(NOW.plus_ms(20), "identity", "r", print), Known::Open(1)));
-        memory.end(again, ends("new"), NOW.plus_ms(40));
+        memory.end(again, ends("new"), NOW.plus_ms(40), None);
         memory.expire(NOW.plus_ms(30));
         assert_eq!(memory.len(), 1);
         memory.expire(NOW.plus_ms(40));
@@ -326,7 +401,7 @@ mod tests {
         let mut forgotten = 0;
         for (name, until) in [("late", 30), ("soon", 10), ("middle", 20)] {
             let entry = memory.open(&identity, name, print, 0);
-            forgotten += memory.end(entry, ends("e"), NOW.plus_ms(until));
+            forgotten += memory.end(entry, ends("e"), NOW.plus_ms(until), None);
         }
         assert_eq!(forgotten, 1);
         assert!(matches!(memory.look_up(NOW, "identity", "soon", print), Known::No));

@@ -10,6 +10,7 @@
 //! [`Hub::next_timeout`] is due.
 
 mod authz;
+mod breaker;
 mod calls;
 mod drain;
 mod effects;
@@ -34,10 +35,12 @@ mod text;
 mod time;
 mod traces;
 mod views;
+mod waiting;
 
 pub use authz::{Policy, Rule};
+pub use breaker::BreakerSettings;
 pub use calls::without_body;
-pub use effects::{DedupeOutcome, Effects, Fact, Liveness, Outcome};
+pub use effects::{DedupeOutcome, Effects, Fact, Liveness, Outcome, Tier};
 pub use hub::Hub;
 pub use input::{ConnectionId, Input, Peer};
 pub use meta::HUB_CAPABILITIES;

@@ -25,6 +25,19 @@ impl Quota {
         (self.tokens + seconds * self.rate).min(self.rate.max(1.0))
     }
 
+    /// When the next call may be taken; `now`, when one may.
+    pub(crate) fn next_at(&self, now: Now) -> Now {
+        let missing = (1.0 - self.tokens_at(now)).max(0.0);
+        // Whole milliseconds, and one more for what rounding may have lost.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and saturating"
+        )]
+        let ms = (missing / self.rate * 1000.0).ceil() as u64;
+        if missing > 0.0 { now.plus_ms(ms.saturating_add(1)) } else { now }
+    }
+
     pub(crate) fn has_room(&self, now: Now) -> bool {
         self.tokens_at(now) >= 1.0
     }
@@ -61,6 +74,20 @@ mod tests {
         quota.take(now);
         assert!(!quota.has_room(now.plus_ms(1999)));
         assert!(quota.has_room(now.plus_ms(2000)));
+    }
+
+    #[test]
+    fn it_knows_when_the_next_may_be_taken() {
+        for rate in [0.001, 0.3, 1.0, 7.0, 333.3, 1e9] {
+            let mut quota = Quota::new(rate).unwrap();
+            let mut now = Now::from_millis(5);
+            while quota.has_room(now) {
+                assert_eq!(quota.next_at(now), now);
+                quota.take(now);
+            }
+            now = quota.next_at(now);
+            assert!(quota.has_room(now), "{rate}");
+        }
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Hub {
             offers,
             max_concurrency: u32::try_from(slots).unwrap_or(u32::MAX),
             in_flight: 0,
+            foreign: 0,
             status: hello.status.unwrap_or(AgentStatus::Ready),
             suspect: false,
             health: None,
@@ -117,6 +118,7 @@ impl Hub {
         }
         self.welcome(turn, id, key, &notices, replaced);
         self.give_again(turn, key);
+        self.may_take_more(key);
         self.announce_agent(turn, key, "agent.connected");
     }
 
@@ -250,6 +252,7 @@ impl Hub {
                     agent.figures = before.figures;
                     **before = agent;
                 }
+                self.may_take_less(key);
                 self.registry.set_offers(key, offers);
                 // Calls it asked for wait for it to ask again, no longer than had it stayed away. What the
                 // connection that gave way just now had open has the whole window.
@@ -311,12 +314,18 @@ impl Hub {
     pub(crate) fn on_update(&mut self, turn: &mut Turn<'_>, key: usize, update: &Update<'_>) {
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         let Some(id) = agent.session else { return };
+        let worked = agent.takes_work();
         if let Some(load) = &update.load {
             agent.report(load);
         }
         let changed = update.status.is_some_and(|status| status != agent.status);
         if let Some(status) = update.status {
             agent.status = status;
+        }
+        match (worked, agent.takes_work()) {
+            (false, true) => self.may_take_more(key),
+            (true, false) => self.may_take_less(key),
+            _ => {}
         }
         let Some(agent) = self.registry.agents.get(key) else { return };
         // A heartbeat changes nothing else.
@@ -326,11 +335,13 @@ impl Hub {
         let (added, said) = self.read_offers(&update.add, &agent.grant, &agent.offers);
         let mut notices: Vec<(&str, Notice)> = said.into_iter().map(|notice| ("add", notice)).collect();
         if !update.add.is_empty() || !update.remove.is_empty() {
+            self.may_take_less(key);
             let left_out = self.registry.edit_offers(key, |offers| {
                 let mut left_out = add(offers, added);
                 left_out.extend(remove(offers, &update.remove));
                 left_out
             });
+            self.may_take_more(key);
             notices.extend(left_out.into_iter().flatten());
         }
         for (field, notice) in notices {
@@ -349,9 +360,10 @@ fn add(offers: &mut Vec<Offer>, added: Vec<Offer>) -> Vec<(&'static str, Notice)
     let places: BTreeMap<Arc<str>, usize> =
         offers.iter().enumerate().map(|(place, offer)| (Arc::clone(&offer.name), place)).collect();
     let mut left_out = Vec::new();
-    for offer in added {
+    for mut offer in added {
         let place = places.get(&offer.name).copied().unwrap_or(offers.len());
         if let Some(own) = offers.get_mut(place) {
+            offer.succeed(own);
             *own = offer;
         } else if offers.len() < limits::CAPABILITIES_MAX {
             offers.push(offer);

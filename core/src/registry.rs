@@ -10,6 +10,7 @@ use agent_reach_protocol::{AgentStatus, Capability, FieldValue, Labels, Load};
 use slab::Slab;
 
 use crate::authz::{Grant, covers};
+use crate::breaker::{Breaker, BreakerSettings, Verdict};
 use crate::given::Given;
 use crate::input::ConnectionId;
 use crate::offered::Names;
@@ -20,13 +21,18 @@ use crate::time::Now;
 /// Health below this takes an agent out of routing.
 pub(crate) const HEALTH_MIN: u64 = 60;
 
+/// What being degraded weighs: as much as a full agent and one capability that is full.
+const DEGRADED_WEIGHT: f64 = 4.0;
+
 /// One capability that one agent offers.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     /// The provider's own name.
     pub(crate) name: Arc<str>,
     pub(crate) idempotent: bool,
-    /// What else is said of it; most say nothing else, and pay nothing for it.
+    /// It says nothing beside its name, and its breaker lets every call through.
+    plain: bool,
+    /// What else is said of it, and how its calls went; an idle agent that says nothing else pays nothing for it.
     terms: Option<Box<Terms>>,
 }
 
@@ -40,6 +46,8 @@ struct Terms {
     aliases: Box<[Arc<str>]>,
     /// Description, schemas, labels, as they came, for the dictionary; `None` when there is none of them.
     about: Option<Box<[u8]>>,
+    /// Made with the first call whose end says something of the agent.
+    breaker: Option<Box<Breaker>>,
 }
 
 impl Terms {
@@ -48,13 +56,14 @@ impl Terms {
         self.aliases.iter().any(|alias| Arc::ptr_eq(alias, name))
     }
 
-    fn or_none(self) -> Option<Box<Self>> {
-        let says = self.version.is_some()
-            || self.timeout_ms.is_some()
-            || self.quota.is_some()
-            || !self.aliases.is_empty()
-            || self.about.is_some();
-        says.then(|| Box::new(self))
+    /// Whether every call may be given, whatever it asks.
+    fn says_nothing(&self) -> bool {
+        self.version.is_none()
+            && self.timeout_ms.is_none()
+            && self.quota.is_none()
+            && self.aliases.is_empty()
+            && self.about.is_none()
+            && self.breaker.as_deref().is_none_or(Breaker::is_closed)
     }
 }
 
@@ -86,9 +95,12 @@ impl Offer {
             quota: capability.qps_limit.and_then(Quota::new),
             aliases: aliases.into(),
             about: about(capability),
+            breaker: None,
         };
         let name = names.intern(name.as_str());
-        Ok((Self { name, idempotent: capability.idempotent, terms: terms.or_none() }, folded))
+        let plain = terms.says_nothing();
+        let terms = (!plain).then(|| Box::new(terms));
+        Ok((Self { name, idempotent: capability.idempotent, plain, terms }, folded))
     }
 
     /// Bytes of its description and schemas.
@@ -129,7 +141,39 @@ impl Offer {
 
     /// Whether the offer says nothing beside its name, which is this.
     pub(crate) fn is_plain(&self, name: &Arc<str>) -> bool {
-        self.terms.is_none() && Arc::ptr_eq(&self.name, name)
+        self.plain && Arc::ptr_eq(&self.name, name)
+    }
+
+    /// Its breaker, once a call told it something.
+    pub(crate) fn breaker(&self) -> Option<&Breaker> {
+        self.terms.as_ref()?.breaker.as_deref()
+    }
+
+    /// A call is given; whether it is the breaker's trial.
+    pub(crate) fn give(&mut self, now: Now, settings: &BreakerSettings) -> bool {
+        let terms = self.terms.as_mut().filter(|_| !self.plain);
+        terms.and_then(|terms| terms.breaker.as_mut()).is_some_and(|breaker| breaker.give(now, settings))
+    }
+
+    /// A call that was given has ended.
+    pub(crate) fn end(&mut self, now: Now, settings: &BreakerSettings, trial: bool, verdict: Verdict) {
+        if verdict == Verdict::Neither && !trial {
+            return;
+        }
+        let terms = self.terms.get_or_insert_default();
+        terms.breaker.get_or_insert_with(|| Box::new(Breaker::new())).end(now, settings, trial, verdict);
+        if verdict == Verdict::Failure || !self.plain {
+            self.plain = terms.says_nothing();
+        }
+    }
+
+    /// Takes over how the calls of the offer went that this one replaces.
+    pub(crate) fn succeed(&mut self, before: &mut Self) {
+        if let Some(breaker) = before.terms.as_mut().and_then(|terms| terms.breaker.take()) {
+            let terms = self.terms.get_or_insert_default();
+            terms.breaker = Some(breaker);
+            self.plain = terms.says_nothing();
+        }
     }
 
     /// Every name the offer answers to, its own first.
@@ -181,6 +225,8 @@ pub(crate) struct Agent {
     pub(crate) max_concurrency: u32,
     /// Slots taken, by the hub's own count.
     pub(crate) in_flight: u32,
+    /// What it has to do beside the hub's calls, by its last report; at most as much as it has slots.
+    pub(crate) foreign: u16,
     pub(crate) status: AgentStatus,
     pub(crate) suspect: bool,
     pub(crate) health: Option<u8>,
@@ -235,9 +281,18 @@ impl Agent {
             && self.declared.as_deref().is_none_or(|declared| covers(declared, name))
     }
 
-    /// The share of its slots that is taken.
+    /// Whether it takes new calls by its own word.
+    pub(crate) fn takes_work(&self) -> bool {
+        let is_healthy = self.health.is_none_or(|health| u64::from(health) >= HEALTH_MIN);
+        self.status != AgentStatus::Draining && is_healthy
+    }
+
+    /// The share of its slots that is taken, by calls of the hub and by what else it said it has to do. One that is
+    /// degraded comes after all that are not.
     pub(crate) fn share(&self) -> f64 {
-        f64::from(self.in_flight) / f64::from(self.max_concurrency.max(1))
+        let taken = f64::from(self.in_flight) + f64::from(self.foreign);
+        let degraded = if self.status == AgentStatus::Degraded { DEGRADED_WEIGHT } else { 0.0 };
+        taken / f64::from(self.max_concurrency.max(1)) + degraded
     }
 
     /// The fill of one capability that the agent reports, 0 to 1.
@@ -256,6 +311,10 @@ impl Agent {
 
     /// Takes over a load report.
     pub(crate) fn report(&mut self, load: &Load<'_>) {
+        // Of what it has to do the hub knows its own calls better, and at every moment: only the rest is taken over.
+        let all = load.in_flight.unwrap_or(0).saturating_add(load.queued.unwrap_or(0));
+        let foreign = all.saturating_sub(u64::from(self.in_flight));
+        self.foreign = u16::try_from(foreign.min(u64::from(self.max_concurrency))).unwrap_or(u16::MAX);
         self.health = load.health.map(|health| u8::try_from(health.min(100)).unwrap_or(100));
         let report =
             Reported { in_flight: load.in_flight, queued: load.queued, cpu: load.cpu, memory: load.memory };
@@ -372,7 +431,7 @@ mod tests {
     #[test]
     fn an_idle_agent_is_small() {
         // Ten thousand of each stand in a hub of ten thousand agents; three offers to an agent.
-        assert!(size_of::<Agent>() <= 384, "{}", size_of::<Agent>());
+        assert!(size_of::<Agent>() <= 392, "{}", size_of::<Agent>());
         assert!(size_of::<Session>() <= 104, "{}", size_of::<Session>());
         assert!(size_of::<Offer>() <= 32, "{}", size_of::<Offer>());
     }

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use agent_reach_protocol::{AgentStatus, Labels, Policy};
+use slab::Slab;
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::breaker::Breaker;
+use crate::offered::Offered;
 use crate::registry::{Agent, HEALTH_MIN, Offer, Registry};
 use crate::rng::Rng;
 use crate::text::push_number;
@@ -25,6 +29,10 @@ pub(crate) struct Wanted<'a> {
     pub(crate) prefer: &'a Labels<'a>,
     pub(crate) require: &'a Labels<'a>,
     pub(crate) version: Option<&'a semver::VersionReq>,
+    /// Calls of one key go to one agent while it has room.
+    pub(crate) affinity_key: Option<&'a str>,
+    /// None of these: they were tried.
+    pub(crate) except: &'a [Arc<str>],
 }
 
 /// Why an agent that offers the capability does not get the call.
@@ -40,13 +48,17 @@ pub(crate) enum Exclusion {
     NotOffered,
     /// The caller may not call the name under which this agent offers it.
     Forbidden,
+    /// It was tried, and failed.
+    Tried,
+    /// Too few of its calls succeed: its breaker is open.
+    Tripped,
     /// Its `qps_limit` is reached.
     RateLimited,
     Busy,
 }
 
 impl Exclusion {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Away,
         Self::Suspect,
         Self::Draining,
@@ -55,6 +67,8 @@ impl Exclusion {
         Self::Version,
         Self::NotOffered,
         Self::Forbidden,
+        Self::Tried,
+        Self::Tripped,
         Self::RateLimited,
         Self::Busy,
     ];
@@ -69,6 +83,8 @@ impl Exclusion {
             Self::Version => "version",
             Self::NotOffered => "not_offered",
             Self::Forbidden => "forbidden",
+            Self::Tried => "tried",
+            Self::Tripped => "tripped",
             Self::RateLimited => "rate_limited",
             Self::Busy => "busy",
         }
@@ -96,9 +112,13 @@ pub(crate) struct Note {
     /// Of those, able to take the call.
     pub(crate) able: u32,
     /// The others, by reason, in the order of [`Exclusion::ALL`].
-    pub(crate) excluded: [u32; 10],
+    pub(crate) excluded: [u32; 12],
     /// Whether preferred labels decided among the able.
     pub(crate) preferred: bool,
+    /// Whether an affinity key decided.
+    pub(crate) affine: bool,
+    /// How many were looked at, where there are too many to look at all.
+    pub(crate) probed: Option<u32>,
 }
 
 impl Note {
@@ -108,6 +128,11 @@ impl Note {
         line.push_str(if directed { "directed" } else { self.policy.as_str() });
         line.push_str(": ");
         push_number(&mut line, self.able);
+        if let Some(probed) = self.probed {
+            line.push_str(" of ");
+            push_number(&mut line, probed);
+            line.push_str(" probed");
+        }
         line.push_str(" of ");
         push_number(&mut line, self.offering);
         line.push_str(" able");
@@ -121,7 +146,40 @@ impl Note {
         if self.preferred {
             line.push_str(", by labels");
         }
+        if self.affine {
+            line.push_str(", by affinity");
+        }
         line
+    }
+
+    const fn of(wanted: &Wanted<'_>) -> Self {
+        Self {
+            policy: wanted.policy,
+            offering: 0,
+            able: 0,
+            excluded: [0; 12],
+            preferred: false,
+            affine: wanted.affinity_key.is_some(),
+            probed: None,
+        }
+    }
+
+    fn exclude(&mut self, why: Exclusion) {
+        if let Some(count) = self.excluded.get_mut(why as usize) {
+            *count += 1;
+        }
+    }
+
+    /// How many were left out for a reason.
+    pub(crate) fn excluded_by(&self, why: Exclusion) -> u32 {
+        self.excluded.get(why as usize).copied().unwrap_or_default()
+    }
+
+    /// Whether an agent may yet take the call without anything new being offered.
+    pub(crate) fn has_hope(&self) -> bool {
+        use Exclusion::{Away, Busy, RateLimited, Suspect, Tripped};
+        self.able > 0
+            || [Busy, RateLimited, Tripped, Suspect, Away].iter().any(|why| self.excluded_by(*why) > 0)
     }
 }
 
@@ -134,6 +192,8 @@ pub(crate) enum NoRoute {
     Busy,
     /// Who could take it has reached its `qps_limit`.
     RateLimited,
+    /// The breaker of who could take it is open.
+    Tripped,
     /// Who could take it offers it under a name that the caller may not call.
     Forbidden,
     /// Nobody could.
@@ -151,10 +211,10 @@ pub(crate) enum Routed {
 
 /// Finds who takes a call.
 ///
-/// Looks at each agent that offers the name once. Rotation starts where the last choice ended, so that agents
-/// of equal load take turns.
+/// Looks at each agent that offers the name once, or at a few of very many. Rotation starts where the last choice
+/// ended, so that agents of equal load take turns.
 pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng) -> Routed {
-    let mut note = Note { policy: wanted.policy, offering: 0, able: 0, excluded: [0; 10], preferred: false };
+    let mut note = Note::of(wanted);
     // Named agents are looked up, and not searched for among all who offer: both lists may be long.
     let named = wanted.agents.map(|ids| named(registry, ids));
     let agents = &registry.agents;
@@ -162,6 +222,13 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
         return Routed::Nobody(NoRoute::NeverOffered, note);
     };
     note.offering = u32::try_from(offered.by.len()).unwrap_or(u32::MAX);
+    if named.is_none()
+        && offered.by.len() > EXACT_MAX
+        && let Some((position, choice)) = probe(agents, offered, name, wanted, rng, &mut note)
+    {
+        offered.turn = position + 1;
+        return Routed::To(smallvec::smallvec![choice], note);
+    }
     let candidates = named.as_deref().unwrap_or(&offered.by);
     let (before, after) = candidates.split_at(offered.turn.min(candidates.len()));
     let caller = agents.get(wanted.caller).map(|caller| &**caller);
@@ -172,13 +239,11 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
             let offer = match consider(agent, wanted, name, caller) {
                 Ok(offer) => offer,
                 Err(why) => {
-                    if let Some(count) = note.excluded.get_mut(why as usize) {
-                        *count += 1;
-                    }
+                    note.exclude(why);
                     continue;
                 }
             };
-            let weight = agent.share() + agent.level(wanted.name);
+            let weight = weigh(agent, wanted);
             let preferred = !wanted.prefer.0.is_empty() && agent.has_labels(wanted.prefer);
             note.able += 1;
             note.preferred |= preferred;
@@ -205,12 +270,80 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     Routed::To(choosing.several(wanted.count, rng), note)
 }
 
-const fn why_nobody(note: &Note) -> NoRoute {
-    let [.., forbidden, rate_limited, busy] = note.excluded;
+/// Most agents of which all are looked at.
+const EXACT_MAX: usize = 256;
+/// Of more than that so many are looked at in search of two that are able.
+const PROBES: u32 = 16;
+
+/// The better of two able agents among a few taken at random, which is nearly as good as the best of all (Mitzenmacher,
+/// "The Power of Two Choices"), and costs the same for any number. `None`: all have to be looked at, since what is
+/// asked for is rare, or since hardly anybody is able.
+fn probe(
+    agents: &Slab<Box<Agent>>,
+    offered: &Offered,
+    name: &Arc<str>,
+    wanted: &Wanted<'_>,
+    rng: &mut Rng,
+    note: &mut Note,
+) -> Option<(usize, Choice)> {
+    let is_plain = wanted.prefer.0.is_empty() && wanted.require.0.is_empty() && wanted.version.is_none();
+    if !is_plain || wanted.count != 1 || wanted.affinity_key.is_some() {
+        return None;
+    }
+    let caller = agents.get(wanted.caller).map(|caller| &**caller);
+    let enough = if wanted.policy == Policy::LeastLoaded { 2 } else { 1 };
+    let mut best: Option<(usize, Choice)> = None;
+    let mut seen = *note;
+    for probes in 1..=PROBES {
+        let position = match wanted.policy {
+            Policy::RoundRobin => (offered.turn + probes as usize - 1) % offered.by.len(),
+            Policy::LeastLoaded | Policy::Random => rng.below(offered.by.len()),
+        };
+        let Some(key) = offered.by.get(position) else { continue };
+        let Some(agent) = agents.get(*key) else { continue };
+        match consider(agent, wanted, name, caller) {
+            Err(why) => seen.exclude(why),
+            Ok(offer) => {
+                let load = (agent.in_flight, agent.max_concurrency);
+                let choice = Choice { agent: *key, offer, load, weight: weigh(agent, wanted) };
+                seen.able += 1;
+                if best.is_none_or(|(_, best)| choice.weight < best.weight) {
+                    best = Some((position, choice));
+                }
+            }
+        }
+        if seen.able >= enough {
+            *note = Note { probed: Some(probes), ..seen };
+            return best;
+        }
+    }
+    None
+}
+
+/// What decides between able agents; the smallest is chosen.
+fn weigh(agent: &Agent, wanted: &Wanted<'_>) -> f64 {
+    match wanted.affinity_key {
+        None => agent.share() + agent.level(wanted.name),
+        Some(key) => rendezvous(key, &agent.id),
+    }
+}
+
+/// Rendezvous hashing: of all agents that can take it the one with the least of these, so that each key has an order of
+/// agents of its own, and goes to the next in it only while those before are not able.
+#[inline(never)]
+#[expect(clippy::cast_precision_loss, reason = "53 of 64 bits order as well")]
+fn rendezvous(key: &str, agent: &str) -> f64 {
+    xxh3_64_with_seed(agent.as_bytes(), xxh3_64(key.as_bytes())) as f64
+}
+
+fn why_nobody(note: &Note) -> NoRoute {
+    let [.., forbidden, _, tripped, rate_limited, busy] = note.excluded;
     if busy > 0 {
         NoRoute::Busy
     } else if rate_limited > 0 {
         NoRoute::RateLimited
+    } else if tripped > 0 {
+        NoRoute::Tripped
     } else if forbidden > 0 {
         NoRoute::Forbidden
     } else {
@@ -229,6 +362,28 @@ pub(crate) fn exclusion(registry: &Registry, agent_id: &str, wanted: &Wanted<'_>
     let caller = registry.agents.get(wanted.caller).map(|caller| &**caller);
     // It could: it was left out for another reason, which only the choice knows.
     consider(agent, wanted, name, caller).err().unwrap_or(Exclusion::NotOffered)
+}
+
+/// Whether one agent can take a call.
+pub(crate) fn can_take(registry: &Registry, key: usize, wanted: &Wanted<'_>) -> bool {
+    let Some(agent) = registry.agents.get(key) else { return false };
+    let Some((name, _)) = registry.names.get(wanted.name) else { return false };
+    let named = wanted.agents.is_none_or(|ids| ids.iter().any(|id| **id == *agent.id));
+    let caller = registry.agents.get(wanted.caller).map(|caller| &**caller);
+    named && consider(agent, wanted, name, caller).is_ok()
+}
+
+/// When the next of those who offer a capability can take a call again that only time keeps from it.
+pub(crate) fn next_chance(registry: &Registry, name: &str, now: Now) -> Option<Now> {
+    let (name, offered) = registry.names.get(name)?;
+    let agents = offered.by.iter().filter_map(|key| registry.agents.get(*key));
+    let offers = agents.flat_map(|agent| agent.offers.iter().filter(|offer| offer.answers_to(name)));
+    let moments = offers.flat_map(|offer| {
+        let quota = offer.quota().map(|quota| quota.next_at(now));
+        let trial = offer.breaker().and_then(Breaker::opens_at);
+        [quota, trial].into_iter().flatten().filter(|at| *at > now)
+    });
+    moments.min()
 }
 
 /// The agents of these ids that are known, each once.
@@ -274,6 +429,9 @@ fn consider(
     {
         may_take(offer, wanted, name, caller)?;
     }
+    if !wanted.except.is_empty() && wanted.except.contains(&agent.id) {
+        return Err(Exclusion::Tried);
+    }
     if agent.in_flight >= agent.max_concurrency { Err(Exclusion::Busy) } else { Ok(place) }
 }
 
@@ -294,6 +452,9 @@ fn may_take(
     // The name asked for was looked at already; what an agent's alias leads to is known only here.
     if !Arc::ptr_eq(&offer.name, name) && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
         return Err(Exclusion::Forbidden);
+    }
+    if offer.breaker().is_some_and(|breaker| !breaker.admits(wanted.now)) {
+        return Err(Exclusion::Tripped);
     }
     match offer.quota() {
         Some(quota) if !quota.has_room(wanted.now) => Err(Exclusion::RateLimited),
@@ -326,9 +487,11 @@ struct Choosing {
 
 impl Choosing {
     fn new(wanted: &Wanted<'_>) -> Self {
-        let needs_all = wanted.count != 1 || wanted.policy == Policy::Random;
+        // A key decides in the place of the policy: the least weight.
+        let policy = if wanted.affinity_key.is_some() { Policy::LeastLoaded } else { wanted.policy };
+        let needs_all = wanted.count != 1 || policy == Policy::Random;
         let (best, bar) = ([None, None], [f64::INFINITY; 2]);
-        Self { policy: wanted.policy, best, bar, all: needs_all.then(Vec::new) }
+        Self { policy, best, bar, all: needs_all.then(Vec::new) }
     }
 
     /// Whether an agent of this weight changes the choice.

@@ -82,6 +82,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         if agent.suspect {
             agent.suspect = false;
+            self.may_take_more(key);
             // The timer of a suspect waits for `gone_ms`, which may be far beyond its next silence.
             self.set_session_timer(id, turn.now.plus_ms(suspect_ms));
             let Some(agent) = self.registry.agents.get(key) else { return };
@@ -314,6 +315,7 @@ impl Hub {
 
     /// The resume window of an absent agent is over, or there is none: what it had open is settled.
     pub(crate) fn forget_agent(&mut self, turn: &mut Turn<'_>, key: usize) {
+        self.may_take_less(key);
         self.settle_given(turn, key);
         self.settle_asked(turn, key);
         self.set_agent_timer(key, None);

@@ -2,6 +2,8 @@
 
 use agent_reach_protocol::limits;
 
+use crate::breaker::BreakerSettings;
+
 /// Bounds and times of the hub. All times in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -37,6 +39,18 @@ pub struct Settings {
     pub timeout_ms: u64,
     /// Everything, when the call names none. Default 60000.
     pub budget_ms: u64,
+    /// Further tries on the same agent, when the call names none. Default 2.
+    pub retries: u64,
+    /// Before the first of them; doubled before each further one. Default 500.
+    pub retry_base_ms: u64,
+    /// Up to so much is added to each, at random. Default 200.
+    pub retry_jitter_ms: u64,
+    /// When an agent is given no more calls of a capability that fails there.
+    pub breaker: BreakerSettings,
+    /// Most calls that wait for one capability. Default 10000.
+    pub queue_len: usize,
+    /// Most bytes in all outbound queues together; past it the fullest is ended. Default 256 MiB.
+    pub outbound_total: usize,
     /// Longest a request id is remembered. Default 24 h.
     pub dedupe_ttl_ms: u64,
     /// Most bytes of remembered ends. Default 256 MiB.
@@ -68,6 +82,12 @@ impl Default for Settings {
             accept_timeout_ms: 3000,
             timeout_ms: 30_000,
             budget_ms: 60_000,
+            retries: 2,
+            retry_base_ms: 500,
+            retry_jitter_ms: 200,
+            breaker: BreakerSettings::default(),
+            queue_len: 10_000,
+            outbound_total: 256 << 20,
             dedupe_ttl_ms: limits::KEEP_MS_DEFAULT,
             dedupe_bytes: 256 << 20,
             traces: 4096,

@@ -67,6 +67,14 @@ pub struct Gauges {
     pub calls: usize,
     /// Slots taken in all agents.
     pub in_flight: usize,
+    /// Calls that wait for who can take them.
+    pub waiting: usize,
+    /// Pairs of agent and capability whose breaker is open.
+    pub breakers_open: usize,
+    /// Pairs whose breaker has a trial under way.
+    pub breakers_half_open: usize,
+    /// Pairs whose breaker is closed.
+    pub breakers_closed: usize,
     /// Open watches.
     pub watches: usize,
     /// Timers set.
@@ -87,6 +95,7 @@ impl Gauges {
             connections: hub.sessions.iter().flatten().count(),
             calls: hub.calls.len(),
             in_flight: hub.legs.len(),
+            waiting: hub.waiting.len(),
             watches: hub.watches.len(),
             timers: hub.timers.len(),
             outbound_bytes: hub.outbound_bytes,
@@ -104,6 +113,13 @@ impl Gauges {
                 (_, _, AgentStatus::Draining) => &mut gauges.agents_draining,
             };
             *count += 1;
+            for offer in &agent.offers {
+                *match offer.breaker() {
+                    Some(breaker) if breaker.has_trial() => &mut gauges.breakers_half_open,
+                    Some(breaker) if !breaker.is_closed() => &mut gauges.breakers_open,
+                    Some(_) | None => &mut gauges.breakers_closed,
+                } += 1;
+            }
         }
         gauges
     }

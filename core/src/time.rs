@@ -49,6 +49,10 @@ pub(crate) enum Timer {
     Session(ConnectionId),
     /// The next deadline of a leg.
     Leg(usize),
+    /// The end of a call's wait, or its next try.
+    Call(usize),
+    /// Time may have made room for a line of waiting calls.
+    Line(usize),
     /// The end of an absent agent's resume window.
     Agent(usize),
     /// Periodic removal of what has expired.
@@ -79,6 +83,8 @@ struct Set {
     /// With the generation of the connection.
     sessions: Vec<(u32, Now)>,
     legs: Vec<Now>,
+    calls: Vec<Now>,
+    lines: Vec<Now>,
     agents: Vec<Now>,
     sweep: Option<Now>,
     drain: Option<Now>,
@@ -141,6 +147,8 @@ impl Set {
                 put(&mut self.sessions, id.index as usize, (id.generation, at), (0, NEVER)).1
             }
             Timer::Leg(index) => put(&mut self.legs, index, at, NEVER),
+            Timer::Call(index) => put(&mut self.calls, index, at, NEVER),
+            Timer::Line(index) => put(&mut self.lines, index, at, NEVER),
             Timer::Agent(key) => put(&mut self.agents, key, at, NEVER),
             Timer::Sweep => self.sweep.replace(at).unwrap_or(NEVER),
             Timer::Drain => self.drain.replace(at).unwrap_or(NEVER),
@@ -153,6 +161,8 @@ impl Set {
         let before = match timer {
             Timer::Session(id) => put(&mut self.sessions, id.index as usize, (0, NEVER), (0, NEVER)).1,
             Timer::Leg(index) => put(&mut self.legs, index, NEVER, NEVER),
+            Timer::Call(index) => put(&mut self.calls, index, NEVER, NEVER),
+            Timer::Line(index) => put(&mut self.lines, index, NEVER, NEVER),
             Timer::Agent(key) => put(&mut self.agents, key, NEVER, NEVER),
             Timer::Sweep => self.sweep.take().unwrap_or(NEVER),
             Timer::Drain => self.drain.take().unwrap_or(NEVER),
@@ -164,6 +174,8 @@ impl Set {
         match timer {
             Timer::Session(id) => self.sessions.get(id.index as usize) == Some(&(id.generation, at)),
             Timer::Leg(index) => self.legs.get(index) == Some(&at),
+            Timer::Call(index) => self.calls.get(index) == Some(&at),
+            Timer::Line(index) => self.lines.get(index) == Some(&at),
             Timer::Agent(key) => self.agents.get(key) == Some(&at),
             Timer::Sweep => self.sweep == Some(at),
             Timer::Drain => self.drain == Some(at),

@@ -15,8 +15,14 @@ const STEPS_MAX: usize = 256;
 /// One thing that was decided, or happened; `T` is the target it is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step<T> {
-    /// Who could, and why the others could not: [`Log::note`].
-    Routed,
+    /// Who could, and why the others could not: the note of this place.
+    Routed { note: u16 },
+    /// It waits, with so many before it.
+    Waits { before: u32 },
+    /// The next try on this agent comes in so many milliseconds.
+    RetryIn { target: T, ms: u64 },
+    /// An older result of this age, in milliseconds, was given.
+    FromCache { age_ms: u64 },
     /// CALL went to this agent.
     Given { target: T, attempt: u32, load: (u32, u32) },
     /// Phase one, by an ACCEPT or by what stands for it.
@@ -43,7 +49,10 @@ impl<T> Step<T> {
     /// The same step about what `map` makes of its target.
     pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Step<U> {
         match self {
-            Self::Routed => Step::Routed,
+            Self::Routed { note } => Step::Routed { note },
+            Self::Waits { before } => Step::Waits { before },
+            Self::RetryIn { target, ms } => Step::RetryIn { target: map(target), ms },
+            Self::FromCache { age_ms } => Step::FromCache { age_ms },
             Self::Given { target, attempt, load } => Step::Given { target: map(target), attempt, load },
             Self::Accepted { target } => Step::Accepted { target: map(target) },
             Self::FirstChunk { target } => Step::FirstChunk { target: map(target) },
@@ -67,8 +76,8 @@ type TargetIndex = u16;
 /// touched thousands of calls ago is in no cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
-    /// How the first choice came about.
-    pub(crate) note: Option<Note>,
+    /// How each choice came about.
+    notes: SmallVec<[Note; 1]>,
     /// All that steps are about, each once.
     targets: SmallVec<[Arc<str>; 1]>,
     steps: Vec<(Now, Step<TargetIndex>)>,
@@ -91,6 +100,20 @@ impl Log {
             TargetIndex::try_from(index).unwrap_or(TargetIndex::MAX)
         });
         self.steps.push((now, step));
+    }
+
+    /// Adds how a choice came about.
+    pub(crate) fn routed(&mut self, now: Now, note: Note) {
+        if self.notes.len() < STEPS_MAX {
+            let place = u16::try_from(self.notes.len()).unwrap_or(u16::MAX);
+            self.notes.push(note);
+            self.step(now, Step::Routed { note: place });
+        }
+    }
+
+    /// How the choice of a step came about.
+    pub(crate) fn note(&self, place: u16) -> Option<&Note> {
+        self.notes.get(usize::from(place))
     }
 
     /// The steps with their times.
@@ -142,11 +165,15 @@ impl Traces {
         self.ended.push_back(trace);
     }
 
-    /// The log of one more call.
-    pub(crate) fn log(&mut self, note: Option<Note>) -> Log {
+    /// The log of one more call, which begins with how its first choice came about.
+    pub(crate) fn log(&mut self, now: Now, note: Option<Note>) -> Log {
         let mut steps = std::mem::take(&mut self.spare);
         steps.reserve_exact(STEPS_USUAL);
-        Log { note, targets: SmallVec::new(), steps }
+        let mut log = Log { notes: SmallVec::new(), targets: SmallVec::new(), steps };
+        if let Some(note) = note {
+            log.routed(now, note);
+        }
+        log
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Trace> {

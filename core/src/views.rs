@@ -391,14 +391,24 @@ impl<'a> TraceView<'a> {
 }
 
 fn steps(log: &Log, started: Now) -> Vec<StepView<'_>> {
-    let note = log.note.as_ref();
-    log.steps().map(|(at, step)| step_view(at.micros_since(started), step, note)).collect()
+    log.steps().map(|(at, step)| step_view(at.micros_since(started), step, log)).collect()
 }
 
-fn step_view<'a>(at_us: u64, step: Step<&'a str>, note: Option<&Note>) -> StepView<'a> {
+fn step_view<'a>(at_us: u64, step: Step<&'a str>, log: &Log) -> StepView<'a> {
     let view = StepView { at_us, ..StepView::default() };
     match step {
-        Step::Routed => StepView { step: "routed", candidates: note.map(candidates), ..view },
+        Step::Routed { note } => {
+            StepView { step: "routed", candidates: log.note(note).map(candidates), ..view }
+        }
+        Step::Waits { before } => {
+            StepView { step: "waits", reason: Some(format!("{before} before it")), ..view }
+        }
+        Step::RetryIn { target, ms } => {
+            StepView { step: "retry_in", target: Some(target), reason: Some(format!("{ms} ms")), ..view }
+        }
+        Step::FromCache { age_ms } => {
+            StepView { step: "from_cache", reason: Some(format!("{age_ms} ms old")), ..view }
+        }
         Step::Given { target, attempt, load: (taken, slots) } => StepView {
             step: "given",
             target: Some(target),

@@ -191,16 +191,8 @@ const SECTIONS: [&str; 13] = [
     "tracing",
 ];
 
-const WITHOUT_EFFECT: [&str; 21] = [
+const WITHOUT_EFFECT: [&str; 13] = [
     "http.tokens",
-    "limits.queue_len",
-    "calls.retries",
-    "calls.retry_base_ms",
-    "calls.retry_jitter_ms",
-    "breaker.window_ms",
-    "breaker.min_success",
-    "breaker.min_calls",
-    "breaker.open_ms",
     "dedupe.durable",
     "store.path",
     "store.flush_ms",

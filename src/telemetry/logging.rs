@@ -78,6 +78,7 @@ pub fn log_fact(fact: &Fact) {
             "call ended"
         ),
         Fact::Dedupe(outcome) => debug!(outcome = outcome.as_str(), "request_id known"),
+        Fact::Retry(tier) => debug!(tier = tier.as_str(), "call tried again"),
     }
 }
 

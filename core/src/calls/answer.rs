@@ -205,6 +205,10 @@ impl Hub {
         let Some(call_index) = self.legs.get(index).and_then(|leg| leg.call) else {
             // Nobody waits, but the slot was still taken.
             self.counters.late += 1;
+            if self.legs.get(index).is_some_and(|leg| leg.state == LegState::Accepted) {
+                // The work of a notify, which ended for its caller when it was accepted.
+                self.tell_breaker(turn, index, failure_of(result).as_ref());
+            }
             return self.free_leg(turn, index);
         };
         self.start_processing(turn, index, call_index);
@@ -214,6 +218,7 @@ impl Hub {
             content_type: result.content_type,
             private: result.private.clone(),
             execution_ms: result.execution_ms,
+            cached: false,
         };
         self.end_leg(turn, index, &ended);
     }

@@ -9,9 +9,11 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::give::Copies;
+use super::again::Tiers;
+use super::demand::Demand;
+use super::give::{Carried, Copies};
 use super::legs::Legs;
-use super::{CALL_BYTES, Call, Failure, LEG_BYTES, Listener, Refusal};
+use super::{CALL_BYTES, Call, Failure, LEG_BYTES, Listener, Refusal, Stage};
 use crate::authz;
 use crate::effects::{DedupeOutcome, Fact};
 use crate::hub::{Complaint, Hub, Turn};
@@ -81,6 +83,14 @@ impl Hub {
         let wanted = wanted(turn.now, key, asking, &resolved, version.as_ref());
         let (chosen, note) = match route(&mut self.registry, &wanted, &mut self.rng) {
             Routed::To(chosen, note) => (chosen, note),
+            Routed::Nobody(why, note) if goes_on(asking, why) => {
+                let call = self.open_call(turn, key, asking, &asked, message_bytes, fingerprint, note);
+                self.keep_asked(call, asking, body);
+                if let Err(failure) = self.wait(turn, call, why, None) {
+                    self.settle(turn, call, failure);
+                }
+                return Ok(());
+            }
             // Several agents by name: each that cannot has its own RESULT.
             Routed::Nobody(why, note) if why != NoRoute::NeverOffered && each_named_answers(asking) => {
                 (smallvec::SmallVec::new(), note)
@@ -207,8 +217,7 @@ impl Hub {
         };
         let request_id: Arc<str> = asking.request_id.unwrap_or(&made).into();
         let capability = self.registry.names.intern(asked);
-        let mut log = self.traces.log(Some(note));
-        log.step(turn.now, Step::Routed);
+        let log = self.traces.log(turn.now, Some(note));
         let cost = message_bytes + CALL_BYTES;
         let entry = self.calls.vacant_entry();
         let index = entry.key();
@@ -228,6 +237,20 @@ impl Hub {
             capability,
             mode: asking.mode.unwrap_or(CallMode::Call),
             stream: asking.stream,
+            stage: Stage::Given,
+            demand: if is_fan_out(asking) { None } else { Demand::of(asking) },
+            credit: asking.credit.unwrap_or(limits::CREDIT_DEFAULT),
+            queue: asking.queue.unwrap_or(true),
+            wait_until: turn.now.plus_ms(asking.wait_ms.unwrap_or(0).min(limits::TIME_MS_MAX)),
+            timer_at: Now::default(),
+            tiers: Tiers {
+                retries: asking.retries.unwrap_or(self.settings.retries).min(RETRIES_MAX),
+                retried: 0,
+                fallback: asking.allow_fallback && asking.agents.is_none(),
+                cached_ms: asking.allow_cached_ms.unwrap_or(0),
+                used: false,
+                last: None,
+            },
             fan_out: is_fan_out(asking),
             directed: asking.agents.is_some(),
             priority: asking.priority.unwrap_or(Priority::Normal),
@@ -287,8 +310,9 @@ impl Hub {
         }
         let number = self.calls.get(call).map(|call| call.number);
         let mut copies = Copies::for_targets(chosen.len());
+        let carried = Carried::of(asking);
         for choice in chosen {
-            self.give(turn, call, asking, body, *choice, &mut copies);
+            self.give(turn, call, &carried, body, *choice, &mut copies);
         }
         for agent_id in missing {
             // The last part that ends takes the call with it, and its index may be another call's then.
@@ -313,6 +337,10 @@ impl Hub {
             Exclusion::NotOffered => (ErrorCode::NoInstance, "does not offer it"),
             Exclusion::Forbidden => {
                 (ErrorCode::Unauthorized, "offers it under a name that the caller may not call")
+            }
+            Exclusion::Tried => (ErrorCode::NoInstance, "was tried already"),
+            Exclusion::Tripped => {
+                (ErrorCode::CircuitOpen, "fails too many of its calls; its breaker is open")
             }
             Exclusion::RateLimited => (ErrorCode::RateLimited, "has reached its qps_limit"),
             Exclusion::Busy => {
@@ -341,7 +369,11 @@ impl Hub {
             self.tell_accepted_again(turn, index);
         }
         self.replay(turn, key, asking.id, &ends, false);
-        self.open_window(turn, index, asking.credit.unwrap_or(limits::CREDIT_DEFAULT));
+        let window = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
+        if let Some(call) = self.calls.get_mut(index) {
+            call.credit = window;
+        }
+        self.open_window(turn, index, window);
     }
 
     /// Sends stored ends under the asker's id.
@@ -431,15 +463,20 @@ fn wanted<'a>(
         prefer: &asking.labels,
         require: &asking.require,
         version,
+        affinity_key: asking.affinity_key,
+        except: &[],
     }
 }
 
-fn nobody(why: NoRoute, name: &str) -> Failure {
+pub(super) fn nobody(why: NoRoute, name: &str) -> Failure {
     let (code, message) = match why {
         NoRoute::NeverOffered => (ErrorCode::NoCapability, format!("nobody has ever offered {name}")),
         NoRoute::NoneAble => (ErrorCode::NoInstance, format!("no agent that offers {name} can take it now")),
         NoRoute::Forbidden => {
             (ErrorCode::Unauthorized, format!("{name} is an alias of a name that the caller may not call"))
+        }
+        NoRoute::Tripped => {
+            (ErrorCode::CircuitOpen, format!("the breaker of every agent that can take {name} is open"))
         }
         NoRoute::RateLimited => {
             (ErrorCode::RateLimited, format!("every agent that can take {name} has reached its qps_limit"))
@@ -451,15 +488,26 @@ fn nobody(why: NoRoute, name: &str) -> Failure {
     Failure::new(code, message)
 }
 
+/// Most further tries on one agent that a call may ask for.
+const RETRIES_MAX: u64 = 100;
+
+/// Whether a call that nobody can take now is not over yet: it waits, or an older result will do.
+fn goes_on(asking: &Asking<'_>, why: NoRoute) -> bool {
+    if is_fan_out(asking) {
+        return false;
+    }
+    let waits = match why {
+        NoRoute::Busy | NoRoute::RateLimited => asking.queue.unwrap_or(true),
+        NoRoute::NoneAble | NoRoute::NeverOffered => asking.wait_ms.is_some_and(|ms| ms > 0),
+        NoRoute::Tripped | NoRoute::Forbidden => false,
+    };
+    waits || asking.allow_cached_ms.is_some_and(|ms| ms > 0)
+}
+
 /// Refuses what later versions bring, by its key. A key at its default asks for nothing.
 fn not_there_yet(asking: &Asking<'_>) -> Result<(), Refusal> {
     let asks = [
         ("mode", asking.mode == Some(CallMode::Task)),
-        ("retries", asking.retries.is_some_and(|retries| !matches!(retries, 0 | 2))),
-        ("allow_fallback", asking.allow_fallback),
-        ("allow_cached_ms", asking.allow_cached_ms.is_some_and(|ms| ms > 0)),
-        ("wait_ms", asking.wait_ms.is_some_and(|ms| ms > 0)),
-        ("affinity_key", asking.affinity_key.is_some()),
         ("expected_output", asking.expected_output.is_some()),
         ("callback_url", asking.callback_url.is_some()),
         ("reply_to", asking.reply_to.is_some()),

@@ -34,7 +34,12 @@ impl Hub {
         if std::mem::replace(&mut call.cancelling, true) {
             return;
         }
-        for index in call.legs.to_row() {
+        let legs = call.legs.to_row();
+        if legs.is_empty() {
+            // Nobody has it whose answer could be waited for.
+            return self.cancel_call(turn, call_index, "the caller cancelled");
+        }
+        for index in legs {
             self.send_cancel(turn, index, "the caller cancelled");
         }
     }
@@ -72,6 +77,9 @@ impl Hub {
         if !already_told {
             self.send_cancel(turn, index, reason);
         }
+        if self.legs.get(index).is_some_and(|leg| leg.trial) {
+            self.give_trial_back(turn.now, index);
+        }
         let Some(leg) = self.legs.get_mut(index) else { return };
         leg.call = None;
         leg.state = LegState::Stranded;
@@ -108,6 +116,7 @@ impl Hub {
         if let Some(agent) = self.registry.agents.get_mut(agent) {
             agent.figures.record(false, latency_us);
         }
+        self.tell_breaker(turn, index, Some(&failure));
         self.strand_leg(turn, index, reason, told);
         self.conclude(turn, call_index, Some(&target), Some(tried), &Ended::failed(failure));
     }

@@ -9,7 +9,7 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
+use super::{Call, Failure, LEG_BYTES, Leg, LegState, Listener, Refusal, Tried};
 use crate::effects::{DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::session::Lane;
@@ -25,6 +25,8 @@ pub(crate) struct Ended<'a> {
     pub(crate) content_type: Option<&'a str>,
     pub(crate) private: Private<'a>,
     pub(crate) execution_ms: Option<u64>,
+    /// It is an older result.
+    pub(crate) cached: bool,
 }
 
 impl Ended<'_> {
@@ -50,6 +52,10 @@ pub(crate) struct Try {
     ended_at: Now,
     attempt: u32,
     load: (u32, u32),
+    pub(crate) state: LegState,
+    pub(crate) idempotent: bool,
+    /// Pieces of its result went to the caller.
+    pub(crate) streamed: bool,
 }
 
 impl Leg {
@@ -60,6 +66,9 @@ impl Leg {
             ended_at: now,
             attempt: self.attempt,
             load: self.load,
+            state: self.state,
+            idempotent: self.idempotent,
+            streamed: self.next_seq > 0,
         }
     }
 }
@@ -75,6 +84,7 @@ impl Hub {
             let latency_us = tried.ended_at.micros_since(tried.given_at);
             agent.figures.record(ended.failure.is_none(), latency_us);
         }
+        self.tell_breaker(turn, index, ended.failure.as_ref());
         self.free_leg(turn, index);
         if let Some(call_index) = call {
             if let Some(call) = self.calls.get_mut(call_index) {
@@ -86,7 +96,12 @@ impl Hub {
 
     /// Removes a leg and gives its slot back.
     pub(crate) fn free_leg(&mut self, turn: &mut Turn<'_>, index: usize) {
+        if self.legs.get(index).is_some_and(|leg| leg.trial) {
+            // Nobody said how it went.
+            self.give_trial_back(turn.now, index);
+        }
         let Some(leg) = self.legs.try_remove(index) else { return };
+        self.may_take_more(leg.agent);
         self.timers.clear(leg.timer_at, Timer::Leg(index));
         self.open_bytes = self.open_bytes.saturating_sub(LEG_BYTES);
         let Some(agent) = self.registry.agents.get_mut(leg.agent) else { return };
@@ -123,7 +138,17 @@ impl Hub {
         }
         call.is_final |= ended.failure.as_ref().is_none_or(|failure| !failure.retryable);
         if !call.fan_out {
-            return self.finish(turn, call_index, target, tried, ended);
+            if let (Some(target), Some(tried), Some(failure)) = (target, &tried, &ended.failure)
+                && self.go_on(turn, call_index, target, failure, tried)
+            {
+                return;
+            }
+            return match &ended.failure {
+                Some(failure) if self.may_settle(call_index) => {
+                    self.settle(turn, call_index, failure.clone())
+                }
+                _ => self.finish(turn, call_index, target, tried, ended),
+            };
         }
         let last = call.open == 0;
         let message = self.encode_end(call_index, target, tried, ended, End::Part);
@@ -146,6 +171,8 @@ impl Hub {
         let end = if fan_out { End::Summary } else { End::Whole };
         let message = self.encode_end(call_index, target, tried, ended, end);
         self.give_end(turn, call_index, message);
+        self.stop_waiting(call_index);
+        self.clear_call_timer(call_index);
         let Some(mut call) = self.calls.try_remove(call_index) else { return };
         self.open_bytes = self.open_bytes.saturating_sub(call.cost() + call.ends_bytes);
         let (owner, serial) = call.owner;
@@ -201,7 +228,9 @@ impl Hub {
         let Some(ends) = call.ends.take().filter(|_| kept) else {
             return self.memory.remove(call.entry);
         };
-        let forgotten = self.memory.end(call.entry, ends, turn.now.plus_ms(call.keep_ms));
+        let good = !call.fan_out && call.mode == CallMode::Call && ended.failure.is_none() && !ended.cached;
+        let until = turn.now.plus_ms(call.keep_ms);
+        let forgotten = self.memory.end(call.entry, ends, until, good.then_some(turn.now));
         for _ in 0..forgotten {
             turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Evicted));
         }
@@ -263,7 +292,8 @@ impl Hub {
     ) -> Bytes {
         let Some(call) = self.calls.get(call_index) else { return Bytes::new() };
         let call_id = CallId::new(self.epoch(), call.number);
-        let route = tried.map(|tried| call.note.line(call.directed, Some(tried.load)));
+        let load = tried.map(|tried| tried.load);
+        let route = (end != End::Summary).then(|| call.note.line(call.directed, load));
         let processed = tried.and_then(|tried| Some(tried.ended_at.ms_since(tried.accepted_at?)));
         let attempts = match end {
             End::Part => call.attempts.last().into_iter().map(Tried::entry).collect(),
@@ -279,6 +309,7 @@ impl Hub {
             attempts,
             route: route.as_deref(),
             error: ended.failure.as_ref().map(Failure::entry),
+            cached: ended.cached,
             more: matches!(end, End::Part),
             summary: matches!(end, End::Summary).then_some(call.summary),
             content_type: ended.content_type,
@@ -333,10 +364,7 @@ impl Hub {
         let message = encode(&result, None);
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
         let Some(agent) = self.registry.agents.get(key) else { return };
-        let mut log = self.traces.log(refusal.note);
-        if refusal.note.is_some() {
-            log.step(turn.now, Step::Routed);
-        }
+        let mut log = self.traces.log(turn.now, refusal.note);
         log.step(turn.now, Step::Ended(Outcome::Failed(refusal.failure.code)));
         self.traces.push(Trace {
             number,
@@ -389,7 +417,7 @@ const fn status_of(failure: Option<&Failure>) -> ResultStatus {
 fn tried_entry(call: &Call, target: &Arc<str>, tried: Option<Try>, ended: &Ended<'_>) -> Tried {
     let reason = match (&ended.failure, tried) {
         (Some(failure), _) => failure.message.to_string().into(),
-        (None, Some(tried)) if tried.attempt > 1 => "given again after it came back".into(),
+        (None, Some(tried)) if tried.attempt > 1 => "given again".into(),
         (None, _) => call.policy.as_str().into(),
     };
     let ms = tried.map_or(0, |tried| tried.ended_at.ms_since(tried.given_at));

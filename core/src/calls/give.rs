@@ -25,7 +25,7 @@ impl Hub {
         &mut self,
         turn: &mut Turn<'_>,
         call_index: usize,
-        asking: &Asking<'_>,
+        carried: &Carried<'_>,
         body: Option<&[u8]>,
         choice: Choice,
         copies: &mut Copies,
@@ -37,8 +37,10 @@ impl Hub {
         if let Some(quota) = offer.quota_mut() {
             quota.take(turn.now);
         }
-        let granted = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
-        let credit = if call.stream { granted } else { 0 };
+        let trial = offer.give(turn.now, &self.settings.breaker);
+        let credit = if call.stream { call.credit } else { 0 };
+        // Each try of a call for one target counts, whoever it is given to.
+        let before = if call.fan_out { 0 } else { call.attempts.len() };
         let leg = Leg {
             call: Some(call_index),
             agent: choice.agent,
@@ -48,7 +50,8 @@ impl Hub {
             id: 0,
             mark: Mark::default(),
             state: LegState::Given,
-            attempt: 1,
+            attempt: u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1),
+            trial,
             load: choice.load,
             given_at: turn.now,
             accepted_at: None,
@@ -64,7 +67,18 @@ impl Hub {
         self.open_bytes += LEG_BYTES;
         let index = self.legs.insert(leg);
         call.legs.push(index);
-        self.dispatch(turn, index, &Carried::of(asking), body, copies);
+        self.dispatch(turn, index, carried, body, copies);
+    }
+
+    /// Keeps the CALL of a caller that nobody has been given yet, as it will be given.
+    pub(crate) fn keep_asked(&mut self, call_index: usize, asking: &Asking<'_>, body: Option<&[u8]>) {
+        let epoch = self.epoch();
+        let Some(call) = self.calls.get_mut(call_index) else { return };
+        let carried = Carried::of(asking);
+        let call_id = CallId::new(epoch, call.number);
+        let none = Given { id: 0, capability: &call.capability, attempt: 1, deadline_ms: 0, credit: None };
+        let dispatch = carried.dispatch(call, &call_id, &none);
+        call.given = encode(&dispatch, body);
     }
 
     /// Sends the leg's CALL under a new id of its provider's connection and starts phase one.
@@ -92,26 +106,14 @@ impl Hub {
             return self.post(turn, index, connection, deadline, Outgoing::Shared(copy));
         }
         let call_id = CallId::new(epoch, call.number);
-        let dispatch = Dispatch {
+        let given = Given {
             id: if copies.wanted { Shared::PLACEHOLDER } else { leg.id },
-            request_id: &call.request_id,
-            call_id: &call_id,
             capability: &leg.capability,
-            caller: &call.caller,
-            attempt: u64::from(leg.attempt),
+            attempt: leg.attempt,
             deadline_ms: deadline_ms(turn.now, call, leg),
-            preferred_timeout_ms: carried.preferred_timeout_ms,
-            stream: call.stream,
             credit: call.stream.then_some(leg.granted),
-            mode: call.mode,
-            priority: call.priority,
-            labels: carried.labels.clone(),
-            traceparent: carried.traceparent,
-            tracestate: carried.tracestate,
-            content_type: carried.content_type,
-            task_id: None,
-            private: carried.private.clone(),
         };
+        let dispatch = carried.dispatch(call, &call_id, &given);
         let message = encode(&dispatch, body);
         if message.len() > self.settings.max_message {
             self.set_leg_deadline(index, deadline);
@@ -199,6 +201,15 @@ impl Copies {
     }
 }
 
+/// What a leg's CALL says of its own.
+struct Given<'a> {
+    id: u64,
+    capability: &'a str,
+    attempt: u32,
+    deadline_ms: u64,
+    credit: Option<u64>,
+}
+
 /// What the hub carries from a caller to its providers and does not look at.
 pub(crate) struct Carried<'a> {
     preferred_timeout_ms: Option<u64>,
@@ -210,7 +221,7 @@ pub(crate) struct Carried<'a> {
 }
 
 impl<'a> Carried<'a> {
-    fn of(asking: &'a Asking<'a>) -> Self {
+    pub(crate) fn of(asking: &'a Asking<'a>) -> Self {
         Self {
             preferred_timeout_ms: asking.preferred_timeout_ms,
             labels: &asking.labels,
@@ -218,6 +229,30 @@ impl<'a> Carried<'a> {
             tracestate: asking.tracestate,
             content_type: asking.content_type,
             private: &asking.private,
+        }
+    }
+
+    /// The CALL as a provider gets it.
+    fn dispatch<'b>(&'b self, call: &'b Call, call_id: &'b str, given: &Given<'b>) -> Dispatch<'b> {
+        Dispatch {
+            id: given.id,
+            request_id: &call.request_id,
+            call_id,
+            capability: given.capability,
+            caller: &call.caller,
+            attempt: u64::from(given.attempt),
+            deadline_ms: given.deadline_ms,
+            preferred_timeout_ms: self.preferred_timeout_ms,
+            stream: call.stream,
+            credit: given.credit,
+            mode: call.mode,
+            priority: call.priority,
+            labels: self.labels.clone(),
+            traceparent: self.traceparent,
+            tracestate: self.tracestate,
+            content_type: self.content_type,
+            task_id: None,
+            private: self.private.clone(),
         }
     }
 

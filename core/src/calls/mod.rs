@@ -4,14 +4,17 @@
 //! A leg outlives its call when the provider was cancelled and has not answered: its slot stays taken, so that
 //! an agent never gets more than it has room for.
 
+mod again;
 mod answer;
 mod ask;
 mod away;
 mod cancel;
 mod deadline;
+mod demand;
 mod end;
 mod give;
 mod legs;
+mod wait;
 
 pub use away::without_body;
 
@@ -29,6 +32,9 @@ use crate::outbound::Mark;
 use crate::routing::Note;
 use crate::time::Now;
 use crate::traces::Log;
+use crate::waiting::Place;
+use again::Tiers;
+use demand::Demand;
 use legs::Legs;
 
 /// Who waits for a call's end: an agent, by its own id for the call.
@@ -73,6 +79,20 @@ pub(crate) struct Call {
     /// sent is held, which may be a small piece of a large buffer.
     pub(crate) given: Bytes,
     pub(crate) legs: Legs,
+    /// Where it stands while it has no leg.
+    pub(crate) stage: Stage,
+    /// What it asks beside its capability, for another try.
+    pub(crate) demand: Option<Box<Demand>>,
+    /// First window of a stream.
+    pub(crate) credit: u64,
+    /// Whether it waits while all who could take it are busy.
+    pub(crate) queue: bool,
+    /// Until when it waits for somebody to come at all.
+    pub(crate) wait_until: Now,
+    /// When its own timer fires; 0 where there is none.
+    pub(crate) timer_at: Now,
+    /// What may still be done about a failure.
+    pub(crate) tiers: Tiers,
     /// Targets whose part has not ended.
     pub(crate) open: u64,
     pub(crate) attempts: SmallVec<[Tried; 1]>,
@@ -99,6 +119,17 @@ impl Call {
     pub(crate) fn cost(&self) -> usize {
         self.message_bytes + CALL_BYTES
     }
+}
+
+/// Where a call stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// Given to its targets.
+    Given,
+    /// Nobody can take it now; narrowed to one agent for a further try.
+    Waiting { place: Place, agent: Option<Arc<str>> },
+    /// The next try on the same agent comes later.
+    Backoff { agent: Arc<str> },
 }
 
 /// Phase of a leg.
@@ -128,6 +159,8 @@ pub(crate) struct Leg {
     pub(crate) mark: Mark,
     pub(crate) state: LegState,
     pub(crate) attempt: u32,
+    /// It is the trial of a breaker.
+    pub(crate) trial: bool,
     pub(crate) load: (u32, u32),
     pub(crate) given_at: Now,
     pub(crate) accepted_at: Option<Now>,

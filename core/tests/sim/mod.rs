@@ -247,6 +247,7 @@ impl Sim {
             Fact::SlowConsumer { .. } => "slow_consumer",
             Fact::CallEnded { outcome, .. } => outcome.as_str(),
             Fact::Dedupe(outcome) => outcome.as_str(),
+            Fact::Retry(tier) => tier.as_str(),
         };
         *self.met.entry(what).or_default() += 1;
         self.mark(what.as_bytes());
@@ -262,7 +263,7 @@ impl Sim {
             Fact::CallEnded { .. } => self.ends += 1,
             // What was forgotten early may run again.
             Fact::Dedupe(DedupeOutcome::Evicted) => self.ran.clear(),
-            Fact::Refused { .. } | Fact::SlowConsumer { .. } | Fact::Dedupe(_) => {}
+            Fact::Refused { .. } | Fact::SlowConsumer { .. } | Fact::Dedupe(_) | Fact::Retry(_) => {}
         }
     }
 

@@ -59,6 +59,7 @@ pub(crate) fn update() -> Update<'static> {
     Update { status: None, load: None, add: Vec::new(), remove: Vec::new() }
 }
 
+/// A CALL that asks for one try and does not wait: what is looked at comes at once.
 pub(crate) fn call(id: u64, capability: &str) -> Call<'_> {
     Call {
         id,
@@ -79,10 +80,10 @@ pub(crate) fn call(id: u64, capability: &str) -> Call<'_> {
         budget_ms: None,
         preferred_timeout_ms: None,
         priority: None,
-        retries: None,
+        retries: Some(0),
         allow_fallback: false,
         allow_cached_ms: None,
-        queue: None,
+        queue: Some(false),
         wait_ms: None,
         affinity_key: None,
         expected_output: None,

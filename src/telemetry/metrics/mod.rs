@@ -11,17 +11,17 @@ mod process;
 mod series;
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_reach_core::{Counters, DedupeOutcome, Fact, Gauges, Liveness, Outcome};
+use agent_reach_core::{Counters, DedupeOutcome, Fact, Gauges, Liveness, Outcome, Tier};
 use agent_reach_protocol::{ErrorCode, GoodbyeCode, Kind};
 use metrics::{Counter, Gauge, Histogram, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustls::CertificateError;
 
 pub use names::{CAPABILITIES_MAX, METRICS, Metric, MetricKind, NONE, OTHER};
-use series::{CallSeries, CountersByWord, Ended, Registrar};
+use series::{CallSeries, CountersByWord, Ended, QueuedSeries, Registrar};
 
 /// The metrics of one hub. Every name has its HELP and TYPE line from the start.
 #[derive(Debug)]
@@ -29,12 +29,14 @@ pub struct Metrics {
     registrar: Registrar,
     page: PrometheusHandle,
     calls: Mutex<CallSeries>,
+    queued: Mutex<QueuedSeries>,
     sizes: Sizes,
     frames: Vec<(Kind, Counter, Counter)>,
     bytes_in: Counter,
     bytes_out: Counter,
     connections_total: CountersByWord,
     dedupe: CountersByWord,
+    retries: CountersByWord,
     liveness: CountersByWord,
     auth_failures: CountersByWord,
     refused: Counter,
@@ -54,6 +56,9 @@ struct Sizes {
     away: Gauge,
     in_flight: Gauge,
     outbound_bytes: Gauge,
+    breakers_closed: Gauge,
+    breakers_open: Gauge,
+    breakers_half_open: Gauge,
 }
 
 impl Metrics {
@@ -78,12 +83,14 @@ impl Metrics {
         Self {
             page: registrar.0.handle(),
             calls: Mutex::new(CallSeries::new(&registrar)),
+            queued: Mutex::new(QueuedSeries::new(&registrar)),
             sizes: Sizes::new(&registrar),
             frames: frames.collect(),
             bytes_in: bytes("in"),
             bytes_out: bytes("out"),
             connections_total: registrar.counters(names::CONNECTIONS_TOTAL, "outcome", &CONNECTION_OUTCOMES),
             dedupe: registrar.counters(names::DEDUPE_TOTAL, "outcome", &DEDUPE.map(DedupeOutcome::as_str)),
+            retries: registrar.counters(names::RETRIES_TOTAL, "tier", &TIERS.map(Tier::as_str)),
             liveness: registrar.counters(names::LIVENESS_TRANSITIONS_TOTAL, "to", &to),
             auth_failures: registrar.counters(names::AUTH_FAILURES_TOTAL, "reason", &AUTH_REASONS),
             refused: registrar.counter(names::REGISTRATIONS_REFUSED_TOTAL, &[]),
@@ -120,6 +127,7 @@ impl Metrics {
                 calls.record(&self.registrar, capability.as_ref(), ended);
             }
             Fact::Dedupe(outcome) => self.dedupe.increment(outcome.as_str()),
+            Fact::Retry(tier) => self.retries.increment(tier.as_str()),
         }
     }
 
@@ -151,8 +159,14 @@ impl Metrics {
     /// The page for Prometheus, in text format 0.0.4. Reads `/proc` and may take milliseconds: not for a
     /// task that others wait for.
     #[must_use]
-    pub fn scrape(&self, counters: &Counters, gauges: &Gauges) -> String {
+    pub fn scrape(
+        &self,
+        counters: &Counters,
+        gauges: &Gauges,
+        queued: &[(Option<Arc<str>>, usize)],
+    ) -> String {
         self.sizes.set(gauges);
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).set(&self.registrar, queued);
         for (kind, received, sent) in &self.frames {
             received.absolute(counters.frames_in(*kind));
             sent.absolute(counters.frames_out(*kind));
@@ -185,7 +199,12 @@ impl Metrics {
 impl Sizes {
     fn new(registrar: &Registrar) -> Self {
         let agents = |status: &'static str| registrar.gauge(names::AGENTS, &[("status", status.into())]);
+        let breakers =
+            |state: &'static str| registrar.gauge(names::BREAKER_STATE, &[("state", state.into())]);
         Self {
+            breakers_closed: breakers("closed"),
+            breakers_open: breakers("open"),
+            breakers_half_open: breakers("half_open"),
             connections: registrar.gauge(names::CONNECTIONS, &[]),
             ready: agents("ready"),
             degraded: agents("degraded"),
@@ -207,6 +226,9 @@ impl Sizes {
             (&self.away, gauges.agents_away),
             (&self.in_flight, gauges.in_flight),
             (&self.outbound_bytes, gauges.outbound_bytes),
+            (&self.breakers_closed, gauges.breakers_closed),
+            (&self.breakers_open, gauges.breakers_open),
+            (&self.breakers_half_open, gauges.breakers_half_open),
         ];
         for (gauge, size) in sizes {
             gauge.set(size as f64);
@@ -229,6 +251,8 @@ const CONNECTION_OUTCOMES: [&str; 6] = [
 
 const DEDUPE: [DedupeOutcome; 4] =
     [DedupeOutcome::Joined, DedupeOutcome::Replayed, DedupeOutcome::Conflict, DedupeOutcome::Evicted];
+
+const TIERS: [Tier; 3] = [Tier::SameAgent, Tier::OtherAgent, Tier::Cached];
 
 /// Words of `auth_failures_total{reason}`: of TLS, of the certificate's names, of the core's refusals, and of
 /// tokens.
@@ -298,15 +322,8 @@ fn describe(registrar: &Registrar) {
 /// Series that nothing feeds yet, or that never change: dashboards and alerts find them from the start.
 fn later(registrar: &Registrar) {
     registrar.gauge(names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION").into())]).set(1.0);
-    registrar.gauge(names::QUEUED, &[("capability", NONE.into())]).set(0.0);
     for state in ["queued", "received", "processing", "succeeded", "failed"] {
         registrar.gauge(names::TASKS, &[("state", state.into())]).set(0.0);
-    }
-    for state in ["closed", "open", "half_open"] {
-        registrar.gauge(names::BREAKER_STATE, &[("state", state.into())]).set(0.0);
-    }
-    for tier in ["same_agent", "fallback", "cached"] {
-        registrar.counter(names::RETRIES_TOTAL, &[("tier", tier.into())]).absolute(0);
     }
     registrar.counter(names::CALLBACKS_TOTAL, &[("outcome", Outcome::Completed.as_str().into())]).absolute(0);
     registrar.counter(names::AUDIT_DROPPED_TOTAL, &[]).absolute(0);

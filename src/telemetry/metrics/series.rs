@@ -61,6 +61,45 @@ impl CountersByWord {
     }
 }
 
+/// How many calls wait for each capability.
+#[derive(Debug)]
+pub(super) struct QueuedSeries {
+    /// Each that ever had one; a line that was once there stays, at 0.
+    by_capability: HashMap<Arc<str>, Gauge>,
+    none: Gauge,
+    other: Gauge,
+}
+
+impl QueuedSeries {
+    pub(super) fn new(registrar: &Registrar) -> Self {
+        let gauge = |name: &'static str| registrar.gauge(names::QUEUED, &[("capability", name.into())]);
+        Self { by_capability: HashMap::new(), none: gauge(names::NONE), other: gauge(names::OTHER) }
+    }
+
+    /// Shows these, and 0 for all others.
+    pub(super) fn set(&mut self, registrar: &Registrar, queued: &[(Option<Arc<str>>, usize)]) {
+        let (mut none, mut other) = (0, 0);
+        for gauge in self.by_capability.values() {
+            gauge.set(0.0);
+        }
+        for (name, len) in queued {
+            let Some(name) = name else {
+                none += len;
+                continue;
+            };
+            if self.by_capability.len() >= names::CAPABILITIES_MAX && !self.by_capability.contains_key(name) {
+                other += len;
+                continue;
+            }
+            let label = SharedString::from(Arc::clone(name));
+            let new = || registrar.gauge(names::QUEUED, &[("capability", label)]);
+            self.by_capability.entry(Arc::clone(name)).or_insert_with(new).set(*len as f64);
+        }
+        self.none.set(none as f64);
+        self.other.set(other as f64);
+    }
+}
+
 /// How one call ended, and how long its phases took, in microseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Ended {
