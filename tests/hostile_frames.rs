@@ -7,9 +7,9 @@ mod hostile;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hostile::{Line, Siege, listen, pour, random};
+use hostile::{Line, Siege, attacker, listen, pour, random};
 use raw::frame::{BINARY, CONTINUATION, PING, TEXT, header};
-use raw::{Format, Identity, frame};
+use raw::{Format, frame};
 use tokio::io::AsyncWriteExt;
 
 const SIDES: usize = 8;
@@ -17,29 +17,27 @@ const SIDES: usize = 8;
 /// Connections without a limit of HELLOs: it would stop these attacks before they begin.
 const NO_LIMIT: [(&str, &str); 1] = [("LIMITS__REGISTRATIONS_PER_10S", "100000")];
 
-/// A hub and one identity for each side.
-async fn siege() -> (Siege, Vec<Identity>) {
-    let siege = Siege::begin(&NO_LIMIT).await;
-    let identities = (0..SIDES).map(|side| siege.hub.identity(&format!("attacker-{side}"))).collect();
-    (siege, identities)
+/// A hub with one attacker for each side.
+async fn siege() -> Siege {
+    Siege::begin(&NO_LIMIT, SIDES).await
 }
 
 /// A registered agent of the MessagePack subprotocol.
-async fn registered(siege: &Siege, identities: &[Identity], side: usize) -> Option<Line> {
-    let mut line = Line::open(&siege.hub, identities[side].copy(), Format::MsgPack).await?;
-    line.register(&format!("attacker-{side}"), &["x"], map! {}).await.ok()?;
+async fn registered(siege: &Siege, side: usize) -> Option<Line> {
+    let mut line = Line::open(&siege.hub, siege.identities[side].copy(), Format::MsgPack).await?;
+    line.register(&attacker(side), &["x"], map! {}).await.ok()?;
     Some(line)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_that_announce_gigabytes_are_refused_before_their_bytes_come() {
-    let (siege, identities) = siege().await;
+    let siege = siege().await;
     let lengths = [0xffff_ffff, 1 << 40, i64::MAX as u64, u64::MAX];
     siege
         .attack(SIDES, |side| {
-            let (siege, identities) = (&siege, &identities);
+            let siege = &siege;
             async move {
-                let Some(mut line) = registered(siege, identities, side).await else { return };
+                let Some(mut line) = registered(siege, side).await else { return };
                 let announced = [header(0x80 | BINARY, lengths[side % 4]), vec![1, 2, 3, 4]].concat();
                 let heard = if side < 4 {
                     // The socket stays open: the header alone has to be enough.
@@ -70,12 +68,12 @@ async fn frames_that_announce_gigabytes_are_refused_before_their_bytes_come() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fragments_without_end_are_cut_off_at_the_limit_of_a_message() {
-    let (siege, identities) = siege().await;
+    let siege = siege().await;
     siege
         .attack(SIDES, |side| {
-            let (siege, identities) = (&siege, &identities);
+            let siege = &siege;
             async move {
-                let Some(line) = registered(siege, identities, side).await else { return };
+                let Some(line) = registered(siege, side).await else { return };
                 // Large ones, small ones, and one byte each: sixteen times what a message may have.
                 let payload = vec![7; [16_384, 100, 1][side % 3]];
                 let mut next = Some(frame(BINARY, false, &payload));
@@ -94,12 +92,12 @@ async fn fragments_without_end_are_cut_off_at_the_limit_of_a_message() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn empty_fragments_and_floods_of_pings_hold_nobody_up() {
-    let (siege, identities) = siege().await;
+    let siege = siege().await;
     siege
         .attack(SIDES, |side| {
-            let (siege, identities) = (&siege, &identities);
+            let siege = &siege;
             async move {
-                let Some(line) = registered(siege, identities, side).await else { return };
+                let Some(line) = registered(siege, side).await else { return };
                 let pings = frame(PING, true, &[7; 125]).repeat(60);
                 let empty = frame(CONTINUATION, false, &[]).repeat(1000);
                 let mut sent = 0;
@@ -155,18 +153,18 @@ fn traps() -> Vec<(u8, Vec<u8>)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deep_nesting_and_lengths_without_bytes_cost_their_sender_only() {
-    let (siege, identities) = siege().await;
+    let siege = siege().await;
     let traps = traps();
     siege
         .attack(SIDES, |side| {
-            let (siege, identities, traps) = (&siege, &identities, &traps);
+            let (siege, traps) = (&siege, &traps);
             async move {
                 for (opcode, trap) in traps.iter().skip(side).step_by(SIDES) {
                     let format = if *opcode == TEXT { Format::Json } else { Format::MsgPack };
-                    let identity = identities[side].copy();
+                    let identity = siege.identities[side].copy();
                     let Some(mut line) = Line::open(&siege.hub, identity, format).await else { continue };
                     if format == Format::MsgPack {
-                        drop(line.register(&format!("attacker-{side}"), &["x"], map! {}).await);
+                        drop(line.register(&attacker(side), &["x"], map! {}).await);
                     }
                     let mut trap = Some(frame(*opcode, true, trap));
                     pour(line.stream, || trap.take()).await;
@@ -179,15 +177,15 @@ async fn deep_nesting_and_lengths_without_bytes_cost_their_sender_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_bytes_as_frames_and_as_envelopes_cost_their_sender_only() {
-    let (siege, identities) = siege().await;
+    let siege = siege().await;
     let seed = AtomicU64::new(1);
     siege
         .attack(SIDES, |side| {
-            let (siege, identities, seed) = (&siege, &identities, &seed);
+            let (siege, seed) = (&siege, &seed);
             async move {
                 let seed = seed.fetch_add(1, Ordering::Relaxed);
                 let noise = random(seed, 1 + usize::try_from(seed % 3000).expect("small"));
-                let Some(line) = registered(siege, identities, side).await else { return };
+                let Some(line) = registered(siege, side).await else { return };
                 let mut said = Some(match side % 4 {
                     0 => noise,
                     1 => frame(BINARY, true, &noise),

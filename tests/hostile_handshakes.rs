@@ -7,8 +7,8 @@ mod hostile;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hostile::{Line, Siege, client_hello, drip, listen, pour, random};
-use raw::{Dial, Format, Identity};
+use hostile::{Line, Siege, attacker, client_hello, drip, listen, pour, random};
+use raw::{Dial, Format};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -20,13 +20,13 @@ async fn tcp(siege: &Siege) -> TcpStream {
 }
 
 /// TLS with a certificate; `None` when the hub would not have it.
-async fn tls(siege: &Siege, identity: &Identity) -> Option<raw::dial::Stream> {
-    Dial::new(&siege.hub).identity(identity.copy()).tls().await.ok()
+async fn tls(siege: &Siege) -> Option<raw::dial::Stream> {
+    Dial::new(&siege.hub).identity(siege.identities[0].copy()).tls().await.ok()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_hello_that_comes_byte_by_byte_is_cut_off() {
-    let siege = Siege::begin(&[]).await;
+    let siege = Siege::begin(&[], 0).await;
     let hello = client_hello(&siege.hub);
     // A whole one would be cut off for what does not follow it.
     let unended = &hello[..hello.len() - 1];
@@ -36,7 +36,7 @@ async fn a_client_hello_that_comes_byte_by_byte_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_after_the_client_hello_is_cut_off() {
-    let siege = Siege::begin(&[]).await;
+    let siege = Siege::begin(&[], 0).await;
     let hello = client_hello(&siege.hub);
     siege
         .attack(SIDES, |_| async {
@@ -50,14 +50,13 @@ async fn nothing_after_the_client_hello_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http_head_that_comes_byte_by_byte_or_never_ends_is_cut_off() {
-    let siege = Siege::begin(&[]).await;
-    let identity = siege.hub.identity("attacker");
+    let siege = Siege::begin(&[], 1).await;
     let head = format!("GET /v1/connect HTTP/1.1\r\nHost: hub\r\nX-Slow: {}\r\n", "x".repeat(4000));
     siege
         .attack(SIDES, |side| {
-            let (siege, identity, head) = (&siege, &identity, &head);
+            let (siege, head) = (&siege, &head);
             async move {
-                let Some(stream) = tls(siege, identity).await else { return };
+                let Some(stream) = tls(siege).await else { return };
                 if side.is_multiple_of(2) {
                     drip(stream, head.as_bytes()).await;
                 } else {
@@ -76,20 +75,21 @@ async fn an_http_head_that_comes_byte_by_byte_or_never_ends_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_that_connect_and_say_nothing_are_cut_off_at_every_step() {
-    let siege = Siege::begin(&[]).await;
-    let identity = siege.hub.identity("attacker");
+    let siege = Siege::begin(&[], 1).await;
     siege
         .attack(SIDES, |side| {
-            let (siege, identity) = (&siege, &identity);
+            let siege = &siege;
             async move {
                 match side % 3 {
                     0 => drop(listen(tcp(siege).await).await),
                     1 => {
-                        let Some(stream) = tls(siege, identity).await else { return };
+                        let Some(stream) = tls(siege).await else { return };
                         listen(stream).await;
                     }
                     _ => {
-                        let line = Line::open(&siege.hub, identity.copy(), Format::BOTH[side / 3 % 2]).await;
+                        let line =
+                            Line::open(&siege.hub, siege.identities[0].copy(), Format::BOTH[side / 3 % 2])
+                                .await;
                         let Some(line) = line else { return };
                         listen(line.stream).await;
                     }
@@ -102,12 +102,11 @@ async fn peers_that_connect_and_say_nothing_are_cut_off_at_every_step() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_that_only_say_fin_leave_nothing_at_any_step() {
-    let siege = Siege::begin(&[("LIMITS__REGISTRATIONS_PER_10S", "100000")]).await;
+    let siege = Siege::begin(&[("LIMITS__REGISTRATIONS_PER_10S", "100000")], 1).await;
     let hello = client_hello(&siege.hub);
-    let identity = siege.hub.identity("attacker");
     siege
         .attack(8, |side| {
-            let (siege, hello, identity) = (&siege, &hello, &identity);
+            let (siege, hello) = (&siege, &hello);
             async move {
                 if side % 4 < 2 {
                     let mut stream = tcp(siege).await;
@@ -118,11 +117,13 @@ async fn peers_that_only_say_fin_leave_nothing_at_any_step() {
                     listen(stream).await;
                     return;
                 }
-                let Some(mut line) = Line::open(&siege.hub, identity.copy(), Format::MsgPack).await else {
+                let Some(mut line) =
+                    Line::open(&siege.hub, siege.identities[0].copy(), Format::MsgPack).await
+                else {
                     return;
                 };
                 if side % 4 == 3 {
-                    drop(line.register("attacker", &["x"], map! {}).await);
+                    drop(line.register(&attacker(0), &["x"], map! {}).await);
                 }
                 // TCP's FIN, without a word of TLS.
                 drop(line.stream.get_mut().get_mut().0.shutdown().await);
@@ -135,12 +136,11 @@ async fn peers_that_only_say_fin_leave_nothing_at_any_step() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_connects_with_and_without_certificates_passes() {
-    let siege = Siege::begin(&[("LIMITS__REGISTRATIONS_PER_10S", "100000")]).await;
-    let identities: Vec<Identity> = (0..4).map(|n| siege.hub.identity(&format!("attacker-{n}"))).collect();
+    let siege = Siege::begin(&[("LIMITS__REGISTRATIONS_PER_10S", "100000")], 4).await;
     let connects = AtomicU64::new(0);
     siege
         .attack(SIDES, |side| {
-            let (siege, identities, connects) = (&siege, &identities, &connects);
+            let (siege, connects) = (&siege, &connects);
             async move {
                 // At least four hundred, however fast the canary sings.
                 for _ in 0..10 {
@@ -151,11 +151,11 @@ async fn a_storm_of_connects_with_and_without_certificates_passes() {
                         continue;
                     }
                     let number = side / 2 % 4;
-                    let identity = identities[number].copy();
+                    let identity = siege.identities[number].copy();
                     let Some(mut line) = Line::open(&siege.hub, identity, Format::MsgPack).await else {
                         continue;
                     };
-                    drop(line.register(&format!("attacker-{number}"), &["x", "y", "z"], map! {}).await);
+                    drop(line.register(&attacker(number), &["x", "y", "z"], map! {}).await);
                 }
             }
         })
@@ -166,12 +166,11 @@ async fn a_storm_of_connects_with_and_without_certificates_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_bytes_in_place_of_tls_or_http_are_refused() {
-    let siege = Siege::begin(&[]).await;
-    let identity = siege.hub.identity("attacker");
+    let siege = Siege::begin(&[], 1).await;
     let seed = AtomicU64::new(1);
     siege
         .attack(8, |side| {
-            let (siege, identity, seed) = (&siege, &identity, &seed);
+            let (siege, seed) = (&siege, &seed);
             async move {
                 let seed = seed.fetch_add(1, Ordering::Relaxed);
                 let mut noise = random(seed, 1 + usize::try_from(seed % 3000).expect("small"));
@@ -182,7 +181,7 @@ async fn random_bytes_in_place_of_tls_or_http_are_refused() {
                 let mut noise = Some(noise);
                 if side.is_multiple_of(2) {
                     pour(tcp(siege).await, || noise.take()).await;
-                } else if let Some(stream) = tls(siege, identity).await {
+                } else if let Some(stream) = tls(siege).await {
                     pour(stream, || noise.take()).await;
                 }
             }

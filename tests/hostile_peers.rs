@@ -6,15 +6,11 @@ mod raw;
 mod hostile;
 
 use futures_util::future::join_all;
-use hostile::{Line, Siege, bounded, listen, pour};
+use hostile::{Line, Siege, attacker, bounded, listen, pour};
 use raw::frame::{self, BINARY, PING, PONG, frame, header};
-use raw::{Envelope, Format, Identity, kind};
+use raw::{Envelope, Format, kind};
 use rmpv::Value;
 use tokio::io::AsyncWriteExt;
-
-fn identities(siege: &Siege, count: usize) -> Vec<Identity> {
-    (0..count).map(|number| siege.hub.identity(&format!("attacker-{number}"))).collect()
-}
 
 /// Answers every call with far more than was asked, whatever else comes, to the end of the connection.
 async fn bellows(mut line: Line) {
@@ -33,12 +29,11 @@ async fn bellows(mut line: Line) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_agents_are_given_up_with_all_that_was_open_at_them() {
-    let mut siege = Siege::begin(&[]).await;
-    let identities = identities(&siege, 10);
+    let mut siege = Siege::begin(&[], 10).await;
     let mut frozen = Vec::new();
-    for (number, identity) in identities.into_iter().enumerate() {
-        let mut line = Line::narrow(&siege.hub, identity).await.expect("a connection");
-        line.register(&format!("attacker-{number}"), &["ice"], map! {}).await.expect("a session");
+    for (number, identity) in siege.identities.iter().enumerate() {
+        let mut line = Line::narrow(&siege.hub, identity.copy()).await.expect("a connection");
+        line.register(&attacker(number), &["ice"], map! {}).await.expect("a session");
         // It has asked for something itself, and stops amid a frame.
         let call = map! {"id" => 1, "capability" => "ice", "select" => "all"};
         line.send(kind::CALL, call, Value::Binary(vec![7; 10_000])).await.expect("a call");
@@ -56,16 +51,19 @@ async fn agents_that_never_read_their_results_are_given_up() {
     // They are slow consumers before they are silent for too long.
     let patient = [("LIVENESS__SUSPECT_MS", "20000"), ("LIVENESS__GONE_MS", "30000")];
     let settings = [&patient[..], &[("LIMITS__OUTBOUND_BYTES", "1048576")]].concat();
-    let mut siege = Siege::begin(&settings).await;
-    let mut provider =
-        Line::open(&siege.hub, siege.hub.identity("loud"), Format::MsgPack).await.expect("a hub");
-    provider.register("loud", &["loud"], map! {"max_concurrency" => 1000}).await.expect("a session");
+    let mut siege = Siege::begin(&settings, 5).await;
+    let [deaf @ .., loud] = siege.identities.as_slice() else { unreachable!("there are attackers") };
+    let mut provider = Line::open(&siege.hub, loud.copy(), Format::MsgPack).await.expect("a hub");
+    provider
+        .register(&attacker(deaf.len()), &["loud"], map! {"max_concurrency" => 1000})
+        .await
+        .expect("a session");
     let provider = tokio::spawn(bellows(provider));
-    let deaf = join_all(identities(&siege, 4).into_iter().enumerate().map(|(number, identity)| {
+    let deaf = join_all(deaf.iter().enumerate().map(|(number, identity)| {
         let hub = &siege.hub;
         async move {
-            let mut line = Line::narrow(hub, identity).await.expect("a connection");
-            line.register(&format!("attacker-{number}"), &[], map! {}).await.expect("a session");
+            let mut line = Line::narrow(hub, identity.copy()).await.expect("a connection");
+            line.register(&attacker(number), &[], map! {}).await.expect("a session");
             let asks = async {
                 for id in 1..100 {
                     let call = map! {"id" => id, "capability" => "loud", "accept_timeout_ms" => 60_000};
@@ -89,12 +87,12 @@ async fn agents_that_never_read_their_results_are_given_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_that_ping_and_never_read_the_pongs_are_given_up() {
-    let mut siege = Siege::begin(&[]).await;
-    let deaf = join_all(identities(&siege, 4).into_iter().enumerate().map(|(number, identity)| {
+    let mut siege = Siege::begin(&[], 4).await;
+    let deaf = join_all(siege.identities.iter().enumerate().map(|(number, identity)| {
         let hub = &siege.hub;
         async move {
-            let mut line = Line::narrow(hub, identity).await.expect("a connection");
-            line.register(&format!("attacker-{number}"), &[], map! {}).await.expect("a session");
+            let mut line = Line::narrow(hub, identity.copy()).await.expect("a connection");
+            line.register(&attacker(number), &[], map! {}).await.expect("a session");
             let pings = frame(PING, true, &[7; 125]).repeat(60);
             let flood = async {
                 for _ in 0..1000 {
@@ -113,43 +111,56 @@ async fn agents_that_ping_and_never_read_the_pongs_are_given_up() {
     drop(deaf);
 }
 
+/// One agent that registers again and again in its own place.
+async fn takeovers(what: &str, settings: &[(&str, &str)]) {
+    let siege = Siege::begin(settings, 1).await;
+    siege
+        .attack(8, |_| async {
+            for _ in 0..10 {
+                let line = Line::open(&siege.hub, siege.identities[0].copy(), Format::MsgPack).await;
+                let Some(mut line) = line else { continue };
+                drop(line.register(&attacker(0), &["x", "y"], map! {}).await);
+                drop(line.stream.shutdown().await);
+                listen(line.stream).await;
+            }
+        })
+        .await;
+    siege.end(what, 16).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_agent_that_takes_over_from_itself_without_end_harms_nobody() {
-    let unlimited = [("LIMITS__REGISTRATIONS_PER_10S", "100000")];
-    for (what, settings) in [("takeovers within the limit", &[][..]), ("takeovers", &unlimited[..])] {
-        let siege = Siege::begin(settings).await;
-        let identity = siege.hub.identity("attacker");
-        siege
-            .attack(8, |_| async {
-                for _ in 0..10 {
-                    let line = Line::open(&siege.hub, identity.copy(), Format::MsgPack).await;
-                    let Some(mut line) = line else { continue };
-                    drop(line.register("attacker", &["x", "y"], map! {}).await);
-                    drop(line.stream.shutdown().await);
-                    listen(line.stream).await;
-                }
-            })
-            .await;
-        siege.end(what, 16).await;
-    }
+    takeovers("takeovers", &[("LIMITS__REGISTRATIONS_PER_10S", "100000")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takeovers_that_the_limit_of_registrations_refuses_harm_nobody() {
+    takeovers("takeovers within the limit", &[]).await;
+}
+
+/// What the others are compared with: it shows how much the machine itself moves the canary's figures.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hub_that_nobody_attacks_holds_nothing_more() {
+    let mut siege = Siege::begin(&[], 0).await;
+    siege.hold().await;
+    siege.end("nothing", 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn floods_of_hellos_and_hellos_of_a_mebibyte_harm_nobody() {
-    let siege = Siege::begin(&[("LIMITS__REGISTRATIONS_PER_10S", "100000")]).await;
-    let identities = identities(&siege, 4);
+    let siege = Siege::begin(&[("LIMITS__REGISTRATIONS_PER_10S", "100000")], 4).await;
     let names: Vec<Value> = (0..1000)
         .map(|n| map! {"name" => format!("name-{n}.{}", "x".repeat(90)), "description" => "d".repeat(800)})
         .collect();
     siege
         .attack(4, |side| {
-            let (siege, identities, names) = (&siege, &identities, &names);
+            let (siege, names) = (&siege, &names);
             async move {
-                let identity = identities[side].copy();
+                let identity = siege.identities[side].copy();
                 let Some(line) = Line::open(&siege.hub, identity, Format::MsgPack).await else { return };
                 let hello = map! {
                     "v" => 1,
-                    "agent_id" => format!("attacker-{side}"),
+                    "agent_id" => attacker(side),
                     "instance" => "i",
                     "capabilities" => if side.is_multiple_of(2) { names.clone() } else { Vec::new() },
                 };

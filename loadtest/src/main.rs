@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use jobs::canary;
 use scenarios::{call, fanout, idle, mixed, relay, storm, stream};
 
 /// Puts load on a hub and measures what it costs
@@ -50,6 +51,9 @@ enum Scenario {
     Mixed(mixed::MixedArgs),
     /// The floor alone: a bare relay under the load of `call`
     Relay(relay::RelayArgs),
+    /// A pair that calls while something else attacks the hub, for `make hostile`
+    #[command(hide = true)]
+    Canary(canary::CanaryArgs),
     /// What this program starts as its own helpers
     #[command(hide = true)]
     Worker {
@@ -79,6 +83,7 @@ fn run(cli: &Cli) -> Result<()> {
         Scenario::Stream(args) => stream::run(args),
         Scenario::Mixed(args) => mixed::run(args),
         Scenario::Relay(args) => relay::run(args),
+        Scenario::Canary(args) => canary::run(args),
         Scenario::Worker { job } => jobs::run(job),
     }
 }

@@ -2,12 +2,14 @@
 //! and after.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the harness")]
 
+mod canary;
 mod line;
+mod measure;
 mod siege;
 mod vitals;
 
 pub(crate) use line::{Line, client_hello, drip, listen, pour, random};
-pub(crate) use siege::{HAIR_TRIGGER, Siege};
+pub(crate) use siege::{HAIR_TRIGGER, Siege, attacker};
 
 use std::future::Future;
 use std::time::Duration;

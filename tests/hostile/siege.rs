@@ -1,19 +1,17 @@
-//! The canary, and the rules by which a hub has held.
+//! An attack on a hub with a canary in it, and the rules by which the hub has held.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
+use super::canary::{self, Canary};
+use super::measure::{self, Mark};
 use super::vitals::{Vitals, forget_peak, sum};
 use super::{SETTLE, bounded};
-use crate::raw::peer::canary;
-use crate::raw::{Hub, RawClient, http};
+use crate::raw::{Hub, Identity, http};
 
 /// Short patience, so that what a peer can hold for a time is seen to end. The memory of ended calls is small,
 /// or the canary's own calls would hide what an attack leaves behind.
@@ -38,57 +36,43 @@ fn calls() -> u64 {
 /// A hub with a canary in it.
 pub(crate) struct Siege {
     pub(crate) hub: Hub,
+    /// Certificates of the attackers, `attacker-0` and so on: made before anything is measured.
+    pub(crate) identities: Vec<Identity>,
     before: Vitals,
-    made: watch::Receiver<u64>,
-    over: Arc<AtomicBool>,
-    canary: JoinHandle<Vec<Duration>>,
-    /// How many calls were made before the quiet ones, and before the attack.
-    quiet_from: u64,
-    attack_from: u64,
-}
-
-/// Calls until told otherwise, and takes the time of each.
-async fn sing(
-    mut caller: RawClient,
-    mut provider: RawClient,
-    made: watch::Sender<u64>,
-    over: Arc<AtomicBool>,
-) -> Vec<Duration> {
-    let mut took = Vec::new();
-    while !over.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        canary(&mut caller, &mut provider, "canary").await;
-        took.push(begun.elapsed());
-        made.send_replace(took.len() as u64);
-    }
-    took
+    canary: Canary,
+    /// When the quiet calls began, and when the attack did.
+    marks: [Mark; 2],
+    strikes: AtomicUsize,
 }
 
 impl Siege {
-    /// A hub with these settings beside [`HAIR_TRIGGER`], whose canary has called for a while.
-    pub(crate) async fn begin(settings: &[(&str, &str)]) -> Self {
+    /// A hub with these settings beside [`HAIR_TRIGGER`] and so many attackers, whose canary has called for a while.
+    pub(crate) async fn begin(settings: &[(&str, &str)], attackers: usize) -> Self {
         let hub = Hub::dev_with(&[&HAIR_TRIGGER, settings].concat());
-        let caller = hub.agent("canary-caller", &[]).await;
-        let provider = hub.agent("canary-provider", &["canary"]).await;
-        let (sender, mut made) = watch::channel(0);
-        let over = Arc::new(AtomicBool::new(false));
-        let canary = tokio::spawn(sing(caller, provider, sender, Arc::clone(&over)));
-        // The first calls fill what is there to be filled; the second lot is measured.
-        let mut marks = [0; 2];
-        for mark in &mut marks {
-            let end = *made.borrow() + calls();
-            drop(bounded("the canary's quiet calls", made.wait_for(|count| *count >= end)).await);
-            *mark = *made.borrow();
+        let identities = (0..attackers).map(|number| hub.identity(&attacker(number))).collect();
+        let mut canary = Canary::begin(&hub).await;
+        if canary::is_apart() {
+            measure::yield_to_the_hub();
         }
+        // The first calls fill what is there to be filled; the second lot is measured.
+        canary.until(calls()).await;
         let before = Vitals::quiet(&hub).await;
+        let quiet = Mark::at(&hub, canary.made());
+        canary.until(quiet.calls + calls()).await;
         forget_peak(&hub);
-        let [quiet_from, attack_from] = marks;
-        Self { hub, before, made, over, canary, quiet_from, attack_from }
+        let attack = Mark::at(&hub, canary.made());
+        Self { hub, identities, before, canary, marks: [quiet, attack], strikes: AtomicUsize::new(0) }
+    }
+
+    /// How many calls the canary has to make under attack, in all its life.
+    fn target(&self) -> u64 {
+        let [_, attack] = self.marks;
+        attack.calls + calls()
     }
 
     /// Whether the canary has not made its calls yet.
     pub(crate) fn goes_on(&self) -> bool {
-        *self.made.borrow() < self.attack_from + calls() && !self.canary.is_finished()
+        self.canary.made() < self.target() && !self.canary.is_dead()
     }
 
     /// Attacks from several sides at once, at least once from each, until the canary has made its calls. One
@@ -98,6 +82,7 @@ impl Siege {
         join_all((0..sides).map(|side| async move {
             loop {
                 bounded("the end of a strike", strike(side)).await;
+                self.strikes.fetch_add(1, Ordering::Relaxed);
                 if !self.goes_on() {
                     break;
                 }
@@ -108,8 +93,7 @@ impl Siege {
 
     /// Lets the canary make its calls while the attackers hold what they hold.
     pub(crate) async fn hold(&mut self) {
-        let end = self.attack_from + calls();
-        drop(bounded("the canary's calls under attack", self.made.wait_for(|count| *count >= end)).await);
+        self.canary.until(self.target()).await;
     }
 
     /// Waits until the hub's metrics say so many of this name, all series together.
@@ -127,8 +111,8 @@ impl Siege {
     /// Judges: the canary saw no error, memory grew by no more than so many MiB and is back in these bounds, and
     /// descriptors and gauges are where they were. What the attackers still hold has to be dropped after this.
     pub(crate) async fn end(self, what: &str, growth_mib: u64) {
-        let Self { hub, before, made, over, canary, quiet_from, attack_from } = self;
-        let attack_to = *made.borrow();
+        let Self { hub, before, canary, marks: [quiet, attack], strikes, .. } = self;
+        let marks = [quiet, attack, Mark::at(&hub, canary.made())];
         let growth = growth_mib * 1024;
         let mut pace = tokio::time::interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -136,30 +120,17 @@ impl Siege {
         let mut now = Vitals::of(&hub).await;
         while !now.is_back(&before, growth) {
             assert!(Instant::now() < deadline, "{what}: the hub holds {now}; before it held {before}");
-            assert!(!canary.is_finished(), "{what}: the canary is dead");
+            assert!(!canary.is_dead(), "{what}: the canary is dead");
             pace.tick().await;
             now = Vitals::of(&hub).await;
         }
-        over.store(true, Ordering::Relaxed);
-        let took = canary.await.expect("a canary that saw no error");
-        let part = |from: u64, to: u64| {
-            let range = usize::try_from(from).expect("few")..usize::try_from(to).expect("few");
-            summary(took.get(range).expect("calls that were made"))
-        };
-        eprintln!(
-            "{what}: quiet {}; attacked {}",
-            part(quiet_from, attack_from),
-            part(attack_from, attack_to)
-        );
-        eprintln!("{what}: before {before}; after {now}");
+        let took = canary.end().await;
+        measure::report(what, marks, &took, strikes.into_inner(), [before, now]);
         assert!(now.peak <= before.rss + growth, "{what}: memory had a peak of {} KiB: {before}", now.peak);
     }
 }
 
-fn summary(took: &[Duration]) -> String {
-    let mut sorted = took.to_vec();
-    sorted.sort_unstable();
-    let at = |percent: usize| sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied();
-    let shown = |percent| at(percent).unwrap_or_default().as_micros();
-    format!("{} calls, p50 {} us, p99 {} us, max {} us", sorted.len(), shown(50), shown(99), shown(100))
+/// The name of an attacker.
+pub(crate) fn attacker(number: usize) -> String {
+    format!("attacker-{number}")
 }

@@ -5,6 +5,7 @@
 
 mod agents;
 mod callers;
+pub(crate) mod canary;
 mod ledger;
 mod mixed;
 mod provide;
