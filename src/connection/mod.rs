@@ -4,8 +4,10 @@
 //! else, and under load everything readable is read before one flush. All memory that a poll needs is the
 //! thread's and not the connection's.
 
+mod closing;
 mod edge;
 mod scratch;
+mod share;
 mod turns;
 
 use std::future::Future;
@@ -23,19 +25,17 @@ pub use edge::{Edge, Encoding};
 pub use turns::Turns;
 
 use crate::driver::{Driver, Inbound, Turn};
+use crate::transport::line::{Place, line_up};
 use crate::transport::wire::Wire;
 use crate::websocket::{Carries, Fault, Header, Message, Reader};
 use scratch::{Heard, Scratch};
+use share::Share;
 
-/// After so many bytes of one peer the others of its thread have their turn: about one full read.
-const FAIR_BYTES: usize = 64 * 1024;
 /// How long a peer has to answer our close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// How long a slow peer has to take what is in the way of its GOODBYE. The session is over by then, and all
 /// that is held is what its socket did not take of one batch.
 const LAST_TAKE_WAIT: Duration = Duration::from_secs(15);
-/// Most bytes that are read and thrown away while a close is under way.
-const DISCARD_BYTES: usize = 8 << 20;
 
 /// What one connection does with the end of its life before it.
 enum Stage {
@@ -76,6 +76,8 @@ pub struct Connection<W, T: Turns = Driver, E = Encoding> {
     /// The pong that waits until it has: the answer to the latest ping, which stands for those before (RFC 6455,
     /// 5.5.3). So a peer that pings and does not read costs one pong.
     owed: Option<Box<[u8]>>,
+    /// Nothing is read before this has come.
+    place: Place,
     /// Its place among all connections, held for as long as it lives.
     room: Option<OwnedSemaphorePermit>,
 }
@@ -88,7 +90,7 @@ impl<W, T: Turns, E> Drop for Connection<W, T, E> {
 
 impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
     /// A connection that `driver` knows as `id`.
-    pub const fn new(wire: W, driver: Arc<T>, id: ConnectionId, encoding: E, max_message: usize) -> Self {
+    pub fn new(wire: W, driver: Arc<T>, id: ConnectionId, encoding: E, max_message: usize) -> Self {
         Self {
             wire,
             reader: Reader::new(max_message),
@@ -100,6 +102,7 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             readable: Readable::Yes,
             unflushed: false,
             owed: None,
+            place: Place::default(),
             room: None,
         }
     }
@@ -112,10 +115,16 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
     }
 
     /// Reads once. The number of bytes; `None` when nothing was there.
-    fn read(&mut self, cx: &mut Context<'_>, heard: &mut Heard) -> Result<Option<usize>, ()> {
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        heard: &mut Heard,
+        share: &mut Share,
+    ) -> Result<Option<usize>, ()> {
         let Self { wire, reader, encoding, .. } = self;
         let mut fault = None;
         let mut closed = None;
+        let mut rest = Vec::new();
         let read = wire.poll_read(cx, &mut |bytes| {
             // Nothing counts behind a close, or behind what is broken.
             let mut message = |message: Message| match message {
@@ -127,13 +136,20 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
                 Message::Binary(bytes) => heard.inbox.push_back(encoding.binary(bytes)),
             };
             if fault.is_none() {
-                fault = reader.read(bytes, &mut message).err();
+                match reader.read_some(bytes, &mut share.frames, &mut message) {
+                    Ok(more) => rest.extend_from_slice(more),
+                    Err(broken) => fault = Some(broken),
+                }
             }
         });
         let bytes = match read {
             Poll::Pending => return Ok(None),
             Poll::Ready(read) => read.unwrap_or(0),
         };
+        share.take(bytes);
+        if !rest.is_empty() {
+            wire.put_back(&rest);
+        }
         if bytes == 0 {
             self.readable = Readable::Ended;
         } else if heard.inbox.is_empty() {
@@ -259,17 +275,16 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
     fn poll_open(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), ()>> {
         // Woken: something may wait to be written.
         let mut due = true;
-        let mut read = 0;
+        let mut share = Share::default();
+        let mut may_read = self.place.has_come();
         loop {
             let mut drained = true;
-            if scratch.heard.inbox.is_empty() && self.readable == Readable::Yes {
-                if read >= FAIR_BYTES {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
+            if may_read && scratch.heard.inbox.is_empty() && self.readable == Readable::Yes {
+                drained = self.read(cx, &mut scratch.heard, &mut share)?.is_none();
+                if share.is_used() {
+                    self.place = line_up(cx.waker());
+                    may_read = false;
                 }
-                let bytes = self.read(cx, &mut scratch.heard)?;
-                drained = bytes.is_none();
-                read += bytes.unwrap_or(0);
             }
             if drained && !due && scratch.heard.inbox.is_empty() {
                 return match self.readable {
@@ -317,62 +332,6 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             Stage::Doomed(timer) => timer.as_mut().poll(cx).map(|()| Err(())),
             Stage::Open | Stage::Closing(..) => Poll::Pending,
         }
-    }
-
-    /// Takes part in the closing handshake: our close leaves, and the peer's is awaited for a bounded time.
-    /// The peer's bytes are read and thrown away, so that the kernel does not answer them with a reset that
-    /// would take our GOODBYE with it.
-    fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Stage::Closing(timer, _) = &mut self.stage else { return Poll::Ready(()) };
-        if timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        match self.flush(cx) {
-            Err(()) => return Poll::Ready(()),
-            Ok(true) if self.readable == Readable::Ended => {
-                self.wire.end(cx);
-                return Poll::Ready(());
-            }
-            // An answer to our close could not be read, so it is not waited for (RFC 6455, 7.1.7): the peer sees
-            // the end of the stream and closes, and until then its bytes are thrown away.
-            Ok(true) if self.readable == Readable::Broken => {
-                self.wire.end(cx);
-                self.readable = Readable::Deaf;
-            }
-            Ok(_) => {}
-        }
-        loop {
-            let Ok(read @ 1..) = ready!(self.discard(cx)) else { return Poll::Ready(()) };
-            if self.readable == Readable::Ended {
-                self.wire.end(cx);
-                return Poll::Ready(());
-            }
-            let Stage::Closing(_, discarded) = &mut self.stage else { return Poll::Ready(()) };
-            *discarded += read;
-            if *discarded > DISCARD_BYTES {
-                return Poll::Ready(());
-            }
-        }
-    }
-
-    /// Reads once, for nothing but the peer's close.
-    fn discard(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        if matches!(self.readable, Readable::Broken | Readable::Deaf) {
-            return self.wire.poll_discard(cx);
-        }
-        let Self { wire, reader, readable, .. } = self;
-        wire.poll_read(cx, &mut |bytes| {
-            if *readable != Readable::Yes {
-                return;
-            }
-            let mut closed = false;
-            let outcome = reader.read(bytes, &mut |message| closed |= matches!(message, Message::Close(_)));
-            match outcome {
-                _ if closed => *readable = Readable::Ended,
-                Err(_) => *readable = Readable::Broken,
-                Ok(()) => {}
-            }
-        })
     }
 }
 

@@ -141,6 +141,25 @@ async fn a_peer_whose_bytes_come_slowly_is_alive_while_its_message_is_not_whole(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_behind_more_small_frames_than_are_read_at_once_is_heard() {
+    let driver = driver();
+    let (mut client, task) = connect_raw(&driver);
+    let masked = |first: u8, payload: &[u8]| {
+        let length = 0x80 | u8::try_from(payload.len()).unwrap();
+        [&[first, length, 0, 0, 0, 0], payload].concat()
+    };
+    // Six bytes each: some hundreds fit into the pipe, and come with one read.
+    client.write_all(&masked(0x8a, &[]).repeat(3000)).await.unwrap();
+    let Message::Binary(hello) = hello("raw") else { unreachable!() };
+    client.write_all(&masked(0x82, &hello)).await.unwrap();
+    // The head of the frame of WELCOME.
+    assert_eq!(client.read_u8().await.unwrap(), 0x82);
+    assert_eq!(driver.figures().1.agents_ready, 1);
+    drop(client);
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_never_takes_its_goodbye_is_dropped_in_a_bounded_time() {
     let driver = driver();
     let (mut client, task) = connect(&driver, "frozen").await;

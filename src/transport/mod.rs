@@ -2,6 +2,7 @@
 //! the upgrade.
 
 pub mod identity;
+pub mod line;
 pub mod listener;
 pub mod pem;
 mod signatures;

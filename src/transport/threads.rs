@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
+use super::line;
+
 /// Threads for connections. Dropped, they end, and with them what still lives on them.
 #[derive(Debug)]
 pub struct Threads {
@@ -51,9 +53,14 @@ impl Thread {
         let handle = runtime.handle().clone();
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
-        let joined = std::thread::Builder::new()
-            .name(format!("connections-{index}"))
-            .spawn(move || runtime.block_on(stopped.notified()))?;
+        let joined = std::thread::Builder::new().name(format!("connections-{index}")).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = stopped.notified() => {}
+                    () = line::attend() => {}
+                }
+            });
+        })?;
         Ok(Self { handle, stop, joined: Some(joined) })
     }
 }

@@ -74,13 +74,31 @@ impl Reader {
     ///
     /// # Errors
     /// When the frames are broken. What came before was heard; nothing may be read after.
-    pub fn read(&mut self, mut bytes: &[u8], heard: &mut dyn FnMut(Message)) -> Result<(), Fault> {
+    pub fn read(&mut self, bytes: &[u8], heard: &mut dyn FnMut(Message)) -> Result<(), Fault> {
+        self.read_some(bytes, &mut { usize::MAX }, heard).map(drop)
+    }
+
+    /// Reads on, but begins no more than so many frames, which are taken off `frames`. What was not looked at comes
+    /// back.
+    ///
+    /// # Errors
+    /// As of [`Reader::read`].
+    pub fn read_some<'a>(
+        &mut self,
+        mut bytes: &'a [u8],
+        frames: &mut usize,
+        heard: &mut dyn FnMut(Message),
+    ) -> Result<&'a [u8], Fault> {
         loop {
             let frame = match self.frame.take() {
                 Some(frame) => frame,
+                None if *frames == 0 => return Ok(bytes),
                 None => match self.header(&mut bytes)? {
-                    Some(frame) => frame,
-                    None => return Ok(()),
+                    Some(frame) => {
+                        *frames -= 1;
+                        frame
+                    }
+                    None => return Ok(bytes),
                 },
             };
             let (payload, rest) = bytes.split_at(frame.left.min(bytes.len()));
@@ -88,9 +106,9 @@ impl Reader {
             match self.payload(frame, payload, heard)? {
                 Some(unfinished) => {
                     self.frame = Some(unfinished);
-                    return Ok(());
+                    return Ok(bytes);
                 }
-                None if bytes.is_empty() => return Ok(()),
+                None if bytes.is_empty() => return Ok(bytes),
                 None => {}
             }
         }

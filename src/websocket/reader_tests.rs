@@ -172,3 +172,22 @@ fn a_long_message_of_tiny_frames_is_not_copied_for_each_of_them() {
     }
     assert!(grown < 20, "{grown} times");
 }
+
+#[test]
+fn so_many_frames_are_begun_and_the_rest_comes_back() {
+    let bytes =
+        [frame(0x82, b"first"), frame(0x02, b"sec"), frame(0x80, b"ond"), frame(0x82, b"third")].concat();
+    for at_a_time in 1..=5 {
+        let mut reader = Reader::new(LIMIT);
+        let mut heard = Vec::new();
+        let mut rest = bytes.as_slice();
+        let mut looks = 0;
+        while !rest.is_empty() {
+            let mut frames = at_a_time;
+            rest = reader.read_some(rest, &mut frames, &mut |message| heard.push(message)).unwrap();
+            looks += 1;
+        }
+        assert_eq!(looks, 4_usize.div_ceil(at_a_time));
+        assert_eq!(heard, [binary(b"first"), binary(b"second"), binary(b"third")]);
+    }
+}
