@@ -8,8 +8,10 @@ SEEDS ?= 1000
 # Seconds that `make fuzz` spends on each target, and which targets
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= decode_json decode_msgpack hub_operations round_trip websocket
-# Calls of the canary pair before and under each attack of `make hostile`, and the niceness of the attackers
+# Calls of the canary pair before and under each attack of `make hostile`; its core and that of the attackers, nothing
+# for any; the niceness of the attackers
 HOSTILE_CALLS ?= 20000
+HOSTILE_CORES ?= 0,1
 HOSTILE_NICE ?= 10
 
 # What is not on the machine is left out, with a word: none of it is needed to work on the hub.
@@ -74,8 +76,8 @@ else
 	@exit 1
 endif
 
-# The canary has a process of its own. The attackers get what it and the hub leave of the processors: real ones burn
-# their own machines' and not the hub's (docs/performance.md).
+# The canary has a process and a core of its own. The attackers get what the hub leaves of another: real ones burn their
+# own machines' and not the hub's (docs/performance.md).
 HOSTILE_TABLE = $(CURDIR)/target/hostile.md
 
 hostile: ## The attacks of tests/hostile_*.rs on the release build: what they cost an unrelated pair of agents
@@ -83,7 +85,8 @@ hostile: ## The attacks of tests/hostile_*.rs on the release build: what they co
 	@echo '| attack | quiet p50 / p99, us | attacked p50 / p99, us | ratio of p50 / p99 | longest, us | hub, cores: connections + rest | MiB before / at most / after | descriptors before / after |' >$(HOSTILE_TABLE)
 	@echo '| --- | --- | --- | --- | --- | --- | --- | --- |' >>$(HOSTILE_TABLE)
 	AGENT_REACH_BIN=$(CURDIR)/target/release/agent-reach HOSTILE_CANARY=$(CURDIR)/target/release/loadtest \
-		HOSTILE_CALLS=$(HOSTILE_CALLS) HOSTILE_NICE=$(HOSTILE_NICE) HOSTILE_TABLE=$(HOSTILE_TABLE) \
+		HOSTILE_CALLS=$(HOSTILE_CALLS) HOSTILE_CORES=$(HOSTILE_CORES) HOSTILE_NICE=$(HOSTILE_NICE) \
+		HOSTILE_TABLE=$(HOSTILE_TABLE) \
 		$(CARGO) test --locked --test 'hostile_[fhp]*' -- --nocapture --test-threads=1
 	@cat $(HOSTILE_TABLE)
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::bounded;
+use super::{bounded, measure};
 use crate::raw::{Hub, RawClient, certs, peer};
 
 /// A pair that calls until it is told to stop, and takes the time of each call.
@@ -39,7 +39,12 @@ impl Canary {
         let (made, seen) = watch::channel(0);
         let (song, end) = match std::env::var_os("HOSTILE_CANARY") {
             Some(loadtest) => {
-                let mut child = Command::new(loadtest)
+                let mut command = Command::new(&loadtest);
+                if let Some((core, _)) = measure::cores() {
+                    command = Command::new("taskset");
+                    command.args(["-c", &core]).arg(&loadtest);
+                }
+                let mut child = command
                     .args(["canary", "--hub", &hub.agents.to_string(), "--certs", certs::path(hub.dir())])
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())

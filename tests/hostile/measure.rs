@@ -10,19 +10,35 @@ use super::canary;
 use super::vitals::Vitals;
 use crate::raw::Hub;
 
-/// Lets attackers have only what the hub and the canary leave of the processors. The machines of real attackers are
-/// others; here they would take from the hub what they burn themselves.
+/// The core of the canary and that of the attackers, where `HOSTILE_CORES` names both (`0,1`).
+pub(crate) fn cores() -> Option<(String, String)> {
+    let cores = std::env::var("HOSTILE_CORES").ok().filter(|cores| !cores.is_empty())?;
+    let (canary, attackers) = cores.split_once(',').expect("two cores");
+    Some((canary.to_owned(), attackers.to_owned()))
+}
+
+/// Keeps attackers away from the canary, and lets them have only what the hub leaves of their core. The machines of
+/// real attackers are others; here they would take from the hub what they burn themselves.
 ///
 /// The first thread stays as it is: what the harness starts from it later, the next hub among it, inherits that.
 pub(crate) fn yield_to_the_hub() {
-    let Ok(niceness) = std::env::var("HOSTILE_NICE") else { return };
     let this = std::process::id().to_string();
     let threads = std::fs::read_dir("/proc/self/task").expect("the kernel says so");
     let names = threads.map(|thread| thread.expect("a thread").file_name().into_string().expect("a number"));
-    let others: Vec<String> = names.filter(|name| *name != this).collect();
-    let renice = Command::new("renice").args(["-n", &niceness, "-p"]).args(others).output();
-    let output = renice.expect("renice, of util-linux");
-    assert!(output.status.success(), "renice: {}", String::from_utf8_lossy(&output.stderr));
+    for thread in names.filter(|name| *name != this) {
+        if let Ok(niceness) = std::env::var("HOSTILE_NICE") {
+            run(&["renice", "-n", &niceness, "-p", &thread]);
+        }
+        if let Some((_, core)) = cores() {
+            run(&["taskset", "-p", "-c", &core, &thread]);
+        }
+    }
+}
+
+/// Runs a tool of util-linux.
+fn run(command: &[&str]) {
+    let output = Command::new(command[0]).args(&command[1..]).output().expect("util-linux");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A moment between two parts of a measurement.
