@@ -8,9 +8,21 @@ mod hostile;
 use futures_util::future::join_all;
 use hostile::{Line, Siege, attacker, bounded, listen, pour};
 use raw::frame::{self, BINARY, PING, PONG, frame, header};
-use raw::{Envelope, Format, kind};
+use raw::{Envelope, Format, Identity, kind};
 use rmpv::Value;
 use tokio::io::AsyncWriteExt;
+
+/// One agent for each of these identities, which hardly takes anything without reading. All are there before the
+/// attack goes on, or those who attack already would keep others from coming in time.
+async fn narrow(siege: &Siege, identities: &[Identity]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (number, identity) in identities.iter().enumerate() {
+        let mut line = Line::narrow(&siege.hub, identity.copy()).await.expect("a connection");
+        line.register(&attacker(number), &[], map! {}).await.expect("a session");
+        lines.push(line);
+    }
+    lines
+}
 
 /// Answers every call with far more than was asked, whatever else comes, to the end of the connection.
 async fn bellows(mut line: Line) {
@@ -59,22 +71,17 @@ async fn agents_that_never_read_their_results_are_given_up() {
         .await
         .expect("a session");
     let provider = tokio::spawn(bellows(provider));
-    let deaf = join_all(deaf.iter().enumerate().map(|(number, identity)| {
-        let hub = &siege.hub;
-        async move {
-            let mut line = Line::narrow(hub, identity.copy()).await.expect("a connection");
-            line.register(&attacker(number), &[], map! {}).await.expect("a session");
-            let asks = async {
-                for id in 1..100 {
-                    let call = map! {"id" => id, "capability" => "loud", "accept_timeout_ms" => 60_000};
-                    if line.send(kind::CALL, call, Value::Nil).await.is_err() {
-                        break;
-                    }
+    let deaf = join_all(narrow(&siege, deaf).await.into_iter().map(|mut line| async move {
+        let asks = async {
+            for id in 1..100 {
+                let call = map! {"id" => id, "capability" => "loud", "accept_timeout_ms" => 60_000};
+                if line.send(kind::CALL, call, Value::Nil).await.is_err() {
+                    break;
                 }
-            };
-            bounded("the hub to take or to refuse what a deaf agent asks", asks).await;
-            line
-        }
+            }
+        };
+        bounded("the hub to take or to refuse what a deaf agent asks", asks).await;
+        line
     }))
     .await;
     siege.hold().await;
@@ -88,22 +95,17 @@ async fn agents_that_never_read_their_results_are_given_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_that_ping_and_never_read_the_pongs_are_given_up() {
     let mut siege = Siege::begin(&[], 4).await;
-    let deaf = join_all(siege.identities.iter().enumerate().map(|(number, identity)| {
-        let hub = &siege.hub;
-        async move {
-            let mut line = Line::narrow(hub, identity.copy()).await.expect("a connection");
-            line.register(&attacker(number), &[], map! {}).await.expect("a session");
-            let pings = frame(PING, true, &[7; 125]).repeat(60);
-            let flood = async {
-                for _ in 0..1000 {
-                    if line.stream.write_all(&pings).await.is_err() || line.stream.flush().await.is_err() {
-                        break;
-                    }
+    let deaf = join_all(narrow(&siege, &siege.identities).await.into_iter().map(|mut line| async move {
+        let pings = frame(PING, true, &[7; 125]).repeat(60);
+        let flood = async {
+            for _ in 0..1000 {
+                if line.stream.write_all(&pings).await.is_err() || line.stream.flush().await.is_err() {
+                    break;
                 }
-            };
-            bounded("the hub to take or to refuse pings", flood).await;
-            line
-        }
+            }
+        };
+        bounded("the hub to take or to refuse pings", flood).await;
+        line
     }))
     .await;
     siege.hold().await;
