@@ -28,6 +28,8 @@ mod registration;
 mod registry;
 mod rng;
 mod routing;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "routing does not ask it yet"))]
+mod schema;
 mod session;
 mod settings;
 mod stats;
