@@ -119,17 +119,21 @@ async fn a_failed_call_exits_1_with_its_typed_error_on_stderr() {
     let _echo = echo(&hub, "echo").await;
     let called = run(&hub, &["call", "test.fail", "1", "--json"]).await;
     assert_eq!(called.code, Some(1), "{called:?}");
-    assert!(called.stderr.contains("agent-reach call: handler_error: the pen is dry\n"), "{called:?}");
+    assert!(
+        called.stderr.contains("agent-reach call: degraded: ") && called.stderr.contains("the pen is dry\n"),
+        "{called:?}"
+    );
     assert!(called.stderr.contains("agent-reach trace "), "{called:?}");
     let reply = called.json();
     assert_eq!(reply["status"], "failed");
-    let error = json!({
+    let cause = json!({
         "code": "handler_error",
         "message": "the pen is dry",
         "retryable": true,
         "details": {"code": "no_ink", "message": "the pen is dry"},
     });
-    assert_eq!(reply["error"], error);
+    assert_eq!((&reply["error"]["code"], &reply["error"]["details"]["cause"]), (&json!("degraded"), &cause));
+    assert_eq!(reply["attempts"].as_array().map(Vec::len), Some(3), "{reply}");
 
     let plain = run(&hub, &["call", "test.nobody-has-this"]).await;
     assert_eq!((plain.code, &*plain.stdout), (Some(1), ""), "{plain:?}");

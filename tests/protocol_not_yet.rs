@@ -17,11 +17,6 @@ async fn a_feature_that_is_not_there_yet_is_refused_by_its_key() {
         let mut caller = hub.agent_as(&format!("caller-{index}"), format, &[], map! {}).await;
         for (field, value) in [
             ("mode", Value::from("task")),
-            ("allow_fallback", Value::from(true)),
-            ("allow_cached_ms", Value::from(1000)),
-            ("wait_ms", Value::from(1000)),
-            ("affinity_key", Value::from("customer-7")),
-            ("expected_output", map! {"type" => "object"}),
             ("callback_url", Value::from("https://example.org/hook")),
             ("reply_to", Value::from("agent:caller")),
         ] {

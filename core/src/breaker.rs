@@ -22,7 +22,7 @@ impl Default for BreakerSettings {
 }
 
 /// Parts of the window; what is older than the whole of it goes a part at a time.
-const PARTS: u64 = 10;
+const PARTS: usize = 10;
 /// Most doublings of the time between trials.
 const DOUBLINGS_MAX: u32 = 5;
 
@@ -48,7 +48,7 @@ enum State {
 /// What is known of one capability of one agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Breaker {
-    parts: [Part; PARTS as usize],
+    parts: [Part; PARTS],
     state: State,
     /// Trials that failed in a row.
     reopened: u32,
@@ -68,7 +68,7 @@ pub(crate) enum Verdict {
 impl Breaker {
     pub(crate) const fn new() -> Self {
         let part = Part { number: 0, completed: 0, failed: 0 };
-        Self { parts: [part; PARTS as usize], state: State::Closed, reopened: 0 }
+        Self { parts: [part; PARTS], state: State::Closed, reopened: 0 }
     }
 
     /// Whether calls are given as to any other.
@@ -137,12 +137,12 @@ impl Breaker {
     }
 
     fn number(now: Now, settings: &BreakerSettings) -> u64 {
-        now.micros() / (settings.window_ms.max(1).saturating_mul(1000) / PARTS).max(1)
+        now.micros() / (settings.window_ms.max(1).saturating_mul(1000) / PARTS as u64).max(1)
     }
 
     fn count(&mut self, now: Now, settings: &BreakerSettings, verdict: Verdict) {
         let number = Self::number(now, settings);
-        let place = usize::try_from(number % PARTS).unwrap_or_default();
+        let place = usize::try_from(number % PARTS as u64).unwrap_or_default();
         let Some(part) = self.parts.get_mut(place) else { return };
         if part.number != number {
             *part = Part { number, ..Part::default() };
@@ -156,7 +156,7 @@ impl Breaker {
 
     fn is_bad(&self, now: Now, settings: &BreakerSettings) -> bool {
         let number = Self::number(now, settings);
-        let recent = self.parts.iter().filter(|part| part.number + PARTS > number);
+        let recent = self.parts.iter().filter(|part| part.number + PARTS as u64 > number);
         let (completed, failed) = recent.fold((0_u32, 0_u32), |(completed, failed), part| {
             (completed.saturating_add(part.completed), failed.saturating_add(part.failed))
         });

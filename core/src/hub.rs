@@ -23,6 +23,7 @@ use crate::outbound::{Batch, Outgoing, Spare};
 use crate::registration::Hellos;
 use crate::registry::{Asked, Registry};
 use crate::rng::Rng;
+use crate::schema::{Interned, Promise, Schema};
 use crate::session::{Lane, Phase, Session, find_mut};
 use crate::settings::Settings;
 use crate::stats::{Counters, Gauges};
@@ -64,6 +65,9 @@ pub struct Hub {
     pub(crate) counters: Counters,
     pub(crate) rng: Rng,
     pub(crate) hellos: Hellos,
+    /// Schemas in use, each once.
+    pub(crate) inputs: Interned<Schema>,
+    pub(crate) outputs: Interned<Promise>,
     /// Calls that wait for who can take them.
     pub(crate) waiting: Waiting,
     /// Agents that may take more than before, since this turn.
@@ -105,6 +109,8 @@ impl Hub {
             counters: Counters::default(),
             rng,
             hellos: Hellos::new(),
+            inputs: Interned::default(),
+            outputs: Interned::default(),
             waiting: Waiting::new(settings.queue_len),
             freed: Vec::new(),
             doubtful: Vec::new(),
@@ -154,8 +160,14 @@ impl Hub {
             Input::SetPolicy(policy) => self.on_policy(turn, policy),
             Input::Tick => self.on_tick(turn),
         }
-        self.serve_waiting(turn);
-        self.end_slow_consumers(turn);
+        loop {
+            self.serve_waiting(turn);
+            self.end_slow_consumers(turn);
+            // What a session leaves may be for who waits.
+            if self.freed.is_empty() && self.doubtful.is_empty() && self.overfull.is_empty() {
+                break;
+            }
+        }
     }
 
     /// When [`Input::Tick`] is due next; `None` while nothing waits for time.

@@ -21,14 +21,15 @@ mod hub;
 mod idempotency;
 mod input;
 mod meta;
+mod offer;
 mod offered;
+mod offering;
 mod outbound;
 mod quota;
 mod registration;
 mod registry;
 mod rng;
 mod routing;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "routing does not ask it yet"))]
 mod schema;
 mod session;
 mod settings;

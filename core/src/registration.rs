@@ -1,21 +1,21 @@
 //! Registration: from HELLO to WELCOME, and what UPDATE changes of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_reach_protocol::names::{self, Pattern};
 use agent_reach_protocol::{
-    AgentStatus, Capability, ErrorCode, GoodbyeCode, Granted, Hello, Kind, Labels, Update, Welcome, encode,
-    limits,
+    AgentStatus, GoodbyeCode, Granted, Hello, Kind, Labels, Update, Welcome, encode, limits,
 };
 
-use crate::authz::{Grant, covers};
 use crate::effects::Fact;
 use crate::given::Given;
-use crate::hub::{Complaint, Hub, Turn, clip_to};
+use crate::hub::{Complaint, Hub, Turn};
 use crate::input::{ConnectionId, Peer};
+use crate::offering::{Notice, add, remove};
 use crate::outbound::Outgoing;
-use crate::registry::{About, Agent, Offer};
+use crate::registry::{About, Agent};
+use crate::schema::Allowance;
 use crate::session::{Lane, Phase};
 use crate::stats::Figures;
 use crate::time::{Now, Timer};
@@ -25,31 +25,6 @@ pub(crate) type Hellos = BTreeMap<Arc<str>, Vec<Now>>;
 
 /// The window in which HELLOs of one agent are counted, in milliseconds.
 pub(crate) const STORM_WINDOW_MS: u64 = 10_000;
-
-/// What an agent is told of one capability: that it is left out and why, or how it was changed.
-#[derive(Debug)]
-struct Notice {
-    text: String,
-    /// The code of ERROR when this answers an UPDATE; `None` when nothing was left out.
-    left_out: Option<ErrorCode>,
-}
-
-impl Notice {
-    fn invalid(name: &str, reason: &str) -> Self {
-        // A name that broke the grammar may be of any length.
-        let text = format!("capability {:?} left out: {reason}", clip_to(name, 160));
-        Self { text, left_out: Some(ErrorCode::InvalidRequest) }
-    }
-
-    fn forbidden(name: &str) -> Self {
-        let text = format!("capability {name} left out: not granted");
-        Self { text, left_out: Some(ErrorCode::Unauthorized) }
-    }
-
-    fn folded(asked: &str, name: &str) -> Self {
-        Self { text: format!("capability {asked:?} is registered as {name:?}"), left_out: None }
-    }
-}
 
 impl Hub {
     pub(crate) fn on_hello(&mut self, turn: &mut Turn<'_>, id: ConnectionId, hello: &Hello<'_>) {
@@ -72,7 +47,10 @@ impl Hub {
                 return self.refuse(turn, id, GoodbyeCode::ProtocolError, &reason, Some(agent_id));
             }
         };
-        let (offers, notices) = self.read_offers(&hello.capabilities, &grant, &[]);
+        // One that comes back has what it left of its allowance.
+        let before = self.registry.find(agent_id).and_then(|key| self.registry.agents.get(key));
+        let mut allowance = before.map_or_else(|| Allowance::full(turn.now), |before| before.schemas);
+        let (offers, notices) = self.read_offers(turn.now, &hello.capabilities, &grant, &[], &mut allowance);
         let slots = hello.max_concurrency.unwrap_or(limits::MAX_CONCURRENCY_DEFAULT);
         let slots = slots.min(limits::MAX_CONCURRENCY_MAX);
         // Nearly every agent is named as its certificate is: one copy of the name does for both.
@@ -96,6 +74,7 @@ impl Hub {
             declared,
             offers,
             max_concurrency: u32::try_from(slots).unwrap_or(u32::MAX),
+            schemas: allowance,
             in_flight: 0,
             foreign: 0,
             status: hello.status.unwrap_or(AgentStatus::Ready),
@@ -169,46 +148,6 @@ impl Hub {
             recent.retain(|at| now.ms_since(*at) < STORM_WINDOW_MS);
             !recent.is_empty()
         });
-    }
-
-    /// Reads what an agent means to offer beside what it `kept`. What cannot be taken is left out, and said.
-    fn read_offers(
-        &self,
-        listed: &[Capability<'_>],
-        grant: &Grant,
-        kept: &[Offer],
-    ) -> (Vec<Offer>, Vec<Notice>) {
-        let mut offers: Vec<Offer> = Vec::with_capacity(listed.len());
-        let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();
-        let mut notices = Vec::new();
-        let new: BTreeSet<_> = listed.iter().map(|capability| names::fold(capability.name)).collect();
-        let stays = |offer: &&Offer| !new.contains(&*offer.name);
-        let mut described: usize = kept.iter().filter(stays).map(Offer::described).sum();
-        for capability in listed {
-            let (offer, folded) = match Offer::read(capability, &self.registry.names) {
-                Ok(read) => read,
-                Err(reason) => {
-                    notices.push(Notice::invalid(capability.name, &reason));
-                    continue;
-                }
-            };
-            described += offer.described();
-            if !offer.names().all(|name| covers(&grant.provide, name)) {
-                notices.push(Notice::forbidden(&offer.name));
-            } else if taken.contains(&offer.name) {
-                notices.push(Notice::invalid(&offer.name, "it is listed twice"));
-            } else if described > limits::DESCRIPTIONS_BYTES_MAX {
-                let reason = "descriptions and schemas of the agent's capabilities are over 1 MiB together";
-                notices.push(Notice::invalid(&offer.name, reason));
-            } else {
-                if folded {
-                    notices.push(Notice::folded(capability.name, &offer.name));
-                }
-                taken.insert(Arc::clone(&offer.name));
-                offers.push(offer);
-            }
-        }
-        (offers, notices)
     }
 
     /// Puts the agent into the registry; the newest connection of an agent wins.
@@ -327,12 +266,18 @@ impl Hub {
             (true, false) => self.may_take_less(key),
             _ => {}
         }
-        let Some(agent) = self.registry.agents.get(key) else { return };
+        let Some(agent) = self.registry.agents.get_mut(key) else { return };
         // A heartbeat changes nothing else.
         if !changed && update.add.is_empty() && update.remove.is_empty() {
             return;
         }
-        let (added, said) = self.read_offers(&update.add, &agent.grant, &agent.offers);
+        // It is put back below: reading compares with what is offered.
+        let (kept, grant) = (std::mem::take(&mut agent.offers), Arc::clone(&agent.grant));
+        let mut allowance = agent.schemas;
+        let (added, said) = self.read_offers(turn.now, &update.add, &grant, &kept, &mut allowance);
+        if let Some(agent) = self.registry.agents.get_mut(key) {
+            (agent.offers, agent.schemas) = (kept, allowance);
+        }
         let mut notices: Vec<(&str, Notice)> = said.into_iter().map(|notice| ("add", notice)).collect();
         if !update.add.is_empty() || !update.remove.is_empty() {
             self.may_take_less(key);
@@ -353,32 +298,6 @@ impl Hub {
         }
         self.announce_agent(turn, key, "agent.updated");
     }
-}
-
-/// Puts new offers in the place of those of the same name, or behind the others while there is room.
-fn add(offers: &mut Vec<Offer>, added: Vec<Offer>) -> Vec<(&'static str, Notice)> {
-    let places: BTreeMap<Arc<str>, usize> =
-        offers.iter().enumerate().map(|(place, offer)| (Arc::clone(&offer.name), place)).collect();
-    let mut left_out = Vec::new();
-    for mut offer in added {
-        let place = places.get(&offer.name).copied().unwrap_or(offers.len());
-        if let Some(own) = offers.get_mut(place) {
-            offer.succeed(own);
-            *own = offer;
-        } else if offers.len() < limits::CAPABILITIES_MAX {
-            offers.push(offer);
-        } else {
-            left_out.push(("add", Notice::invalid(&offer.name, "the agent has 1024 capabilities")));
-        }
-    }
-    left_out
-}
-
-/// Withdraws offers by name; says which there were none of.
-fn remove<'a>(offers: &mut Vec<Offer>, listed: &[&'a str]) -> Vec<(&'static str, Notice)> {
-    let mut unknown: BTreeMap<_, &'a str> = listed.iter().map(|name| (names::fold(name), *name)).collect();
-    offers.retain(|offer| unknown.remove(&*offer.name).is_none());
-    unknown.into_values().map(|name| ("remove", Notice::invalid(name, "it is not registered"))).collect()
 }
 
 fn read_patterns(calls: Option<&[&str]>) -> Result<Option<Box<[Pattern]>>, String> {

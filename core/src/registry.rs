@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use agent_reach_protocol::codec::Writer;
-use agent_reach_protocol::names::{CapabilityName, Pattern};
-use agent_reach_protocol::{AgentStatus, Capability, FieldValue, Labels, Load};
+use agent_reach_protocol::names::Pattern;
+use agent_reach_protocol::{AgentStatus, FieldValue, Labels, Load};
 use slab::Slab;
 
 use crate::authz::{Grant, covers};
-use crate::breaker::{Breaker, BreakerSettings, Verdict};
 use crate::given::Given;
 use crate::input::ConnectionId;
+use crate::offer::Offer;
 use crate::offered::Names;
-use crate::quota::Quota;
+use crate::schema::Allowance;
 use crate::stats::Figures;
 use crate::time::Now;
 
@@ -23,183 +22,6 @@ pub(crate) const HEALTH_MIN: u64 = 60;
 
 /// What being degraded weighs: as much as a full agent and one capability that is full.
 const DEGRADED_WEIGHT: f64 = 4.0;
-
-/// One capability that one agent offers.
-#[derive(Clone, Debug)]
-pub(crate) struct Offer {
-    /// The provider's own name.
-    pub(crate) name: Arc<str>,
-    pub(crate) idempotent: bool,
-    /// It says nothing beside its name, and its breaker lets every call through.
-    plain: bool,
-    /// What else is said of it, and how its calls went; an idle agent that says nothing else pays nothing for it.
-    terms: Option<Box<Terms>>,
-}
-
-/// What an offer may say beside its name.
-#[derive(Clone, Debug, Default)]
-struct Terms {
-    version: Option<semver::Version>,
-    timeout_ms: Option<u64>,
-    /// Its `qps_limit`.
-    quota: Option<Quota>,
-    aliases: Box<[Arc<str>]>,
-    /// Description, schemas, labels, as they came, for the dictionary; `None` when there is none of them.
-    about: Option<Box<[u8]>>,
-    /// Made with the first call whose end says something of the agent.
-    breaker: Option<Box<Breaker>>,
-}
-
-impl Terms {
-    #[inline(never)]
-    fn has_alias(&self, name: &Arc<str>) -> bool {
-        self.aliases.iter().any(|alias| Arc::ptr_eq(alias, name))
-    }
-
-    /// Whether every call may be given, whatever it asks.
-    fn says_nothing(&self) -> bool {
-        self.version.is_none()
-            && self.timeout_ms.is_none()
-            && self.quota.is_none()
-            && self.aliases.is_empty()
-            && self.about.is_none()
-            && self.breaker.as_deref().is_none_or(Breaker::is_closed)
-    }
-}
-
-impl Offer {
-    /// Reads an offer; the flag says whether its name was folded.
-    ///
-    /// The error says why it cannot be taken.
-    pub(crate) fn read(capability: &Capability<'_>, names: &Names) -> Result<(Self, bool), String> {
-        let (name, folded) = CapabilityName::fold(capability.name).map_err(|e| format!("the name {e}"))?;
-        if name.is_reserved() {
-            return Err("names below hub. belong to the hub".to_owned());
-        }
-        let version = match capability.version.map(semver::Version::parse) {
-            Some(Err(e)) => return Err(format!("version is not semver: {e}")),
-            Some(Ok(version)) => Some(version),
-            None => None,
-        };
-        let mut aliases = Vec::with_capacity(capability.aliases.len());
-        for alias in &capability.aliases {
-            let (alias, _) = CapabilityName::fold(alias).map_err(|e| format!("an alias {e}"))?;
-            if alias.is_reserved() {
-                return Err(format!("alias {alias} belongs to the hub"));
-            }
-            aliases.push(names.intern(alias.as_str()));
-        }
-        let terms = Terms {
-            version,
-            timeout_ms: capability.timeout_ms,
-            quota: capability.qps_limit.and_then(Quota::new),
-            aliases: aliases.into(),
-            about: about(capability),
-            breaker: None,
-        };
-        let name = names.intern(name.as_str());
-        let plain = terms.says_nothing();
-        let terms = (!plain).then(|| Box::new(terms));
-        Ok((Self { name, idempotent: capability.idempotent, plain, terms }, folded))
-    }
-
-    /// Bytes of its description and schemas.
-    pub(crate) fn described(&self) -> usize {
-        self.about().map_or(0, <[u8]>::len)
-    }
-
-    pub(crate) fn version(&self) -> Option<&semver::Version> {
-        self.terms.as_ref()?.version.as_ref()
-    }
-
-    pub(crate) fn timeout_ms(&self) -> Option<u64> {
-        self.terms.as_ref()?.timeout_ms
-    }
-
-    /// Its `qps_limit`.
-    pub(crate) fn quota(&self) -> Option<&Quota> {
-        self.terms.as_ref()?.quota.as_ref()
-    }
-
-    pub(crate) fn quota_mut(&mut self) -> Option<&mut Quota> {
-        self.terms.as_mut()?.quota.as_mut()
-    }
-
-    pub(crate) fn aliases(&self) -> &[Arc<str>] {
-        self.terms.as_ref().map_or(&[], |terms| &terms.aliases)
-    }
-
-    /// Description, schemas, labels, as they came.
-    pub(crate) fn about(&self) -> Option<&[u8]> {
-        self.terms.as_ref()?.about.as_deref()
-    }
-
-    /// Whether the offer answers to a name, given as the shared copy: every name of a registered offer is one.
-    pub(crate) fn answers_to(&self, name: &Arc<str>) -> bool {
-        Arc::ptr_eq(&self.name, name) || self.terms.as_ref().is_some_and(|terms| terms.has_alias(name))
-    }
-
-    /// Whether the offer says nothing beside its name, which is this.
-    pub(crate) fn is_plain(&self, name: &Arc<str>) -> bool {
-        self.plain && Arc::ptr_eq(&self.name, name)
-    }
-
-    /// Its breaker, once a call told it something.
-    pub(crate) fn breaker(&self) -> Option<&Breaker> {
-        self.terms.as_ref()?.breaker.as_deref()
-    }
-
-    /// A call is given; whether it is the breaker's trial.
-    pub(crate) fn give(&mut self, now: Now, settings: &BreakerSettings) -> bool {
-        let terms = self.terms.as_mut().filter(|_| !self.plain);
-        terms.and_then(|terms| terms.breaker.as_mut()).is_some_and(|breaker| breaker.give(now, settings))
-    }
-
-    /// A call that was given has ended.
-    pub(crate) fn end(&mut self, now: Now, settings: &BreakerSettings, trial: bool, verdict: Verdict) {
-        if verdict == Verdict::Neither && !trial {
-            return;
-        }
-        let terms = self.terms.get_or_insert_default();
-        terms.breaker.get_or_insert_with(|| Box::new(Breaker::new())).end(now, settings, trial, verdict);
-        if verdict == Verdict::Failure || !self.plain {
-            self.plain = terms.says_nothing();
-        }
-    }
-
-    /// Takes over how the calls of the offer went that this one replaces.
-    pub(crate) fn succeed(&mut self, before: &mut Self) {
-        if let Some(breaker) = before.terms.as_mut().and_then(|terms| terms.breaker.take()) {
-            let terms = self.terms.get_or_insert_default();
-            terms.breaker = Some(breaker);
-            self.plain = terms.says_nothing();
-        }
-    }
-
-    /// Every name the offer answers to, its own first.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        std::iter::once(&self.name).chain(self.aliases())
-    }
-
-    fn names_mut(&mut self) -> impl Iterator<Item = &mut Arc<str>> {
-        let aliases = self.terms.iter_mut().flat_map(|terms| &mut terms.aliases);
-        std::iter::once(&mut self.name).chain(aliases)
-    }
-}
-
-/// Keeps the descriptive part of a capability encoded: it is read only when somebody lists the dictionary.
-fn about(capability: &Capability<'_>) -> Option<Box<[u8]>> {
-    let described = capability.description.is_some()
-        || capability.input_schema.is_some()
-        || capability.output_schema.is_some()
-        || capability.qps_limit.is_some()
-        || capability.labels.present();
-    described.then(|| {
-        let mut out = Writer::default();
-        capability.write(&mut out);
-        out.into_bytes().into_boxed_slice()
-    })
-}
 
 /// One agent: its registration, and what it has open.
 #[derive(Debug)]
@@ -223,6 +45,8 @@ pub(crate) struct Agent {
     pub(crate) declared: Option<Box<[Pattern]>>,
     pub(crate) offers: Vec<Offer>,
     pub(crate) max_concurrency: u32,
+    /// What it may yet have compiled.
+    pub(crate) schemas: Allowance,
     /// Slots taken, by the hub's own count.
     pub(crate) in_flight: u32,
     /// What it has to do beside the hub's calls, by its last report; at most as much as it has slots.
@@ -431,7 +255,7 @@ mod tests {
     #[test]
     fn an_idle_agent_is_small() {
         // Ten thousand of each stand in a hub of ten thousand agents; three offers to an agent.
-        assert!(size_of::<Agent>() <= 392, "{}", size_of::<Agent>());
+        assert!(size_of::<Agent>() <= 408, "{}", size_of::<Agent>());
         assert!(size_of::<Session>() <= 104, "{}", size_of::<Session>());
         assert!(size_of::<Offer>() <= 32, "{}", size_of::<Offer>());
     }

@@ -194,14 +194,33 @@ impl Hub {
     /// no loop over calls has its calls change under it.
     pub(crate) fn end_slow_consumers(&mut self, turn: &mut Turn<'_>) {
         while let Some(id) = self.overfull.pop() {
-            let Some(session) = self.session(id) else { continue };
-            let Phase::Open(key) = session.phase else { continue };
-            if let Some(agent) = self.registry.agents.get(key) {
-                turn.fx.facts.push(Fact::SlowConsumer { agent: Arc::clone(&agent.id) });
-            }
-            self.goodbye(turn, id, GoodbyeCode::SlowConsumer, "the outbound queue is full", None);
-            self.leave(turn, id, "slow_consumer", false);
+            self.end_slow_consumer(turn, id, "the outbound queue is full");
         }
+        // Each may be within its own bound, and all together still be more than there is memory.
+        while self.outbound_bytes > self.settings.outbound_total {
+            let queues = self.sessions.iter().flatten().filter(|session| session.phase != Phase::Over);
+            let fullest = queues.max_by_key(|session| session.outbound.bytes()).map(|session| session.id);
+            let Some(id) = fullest else { return };
+            let before = self.outbound_bytes;
+            self.end_slow_consumer(
+                turn,
+                id,
+                "all outbound queues together are full, and this is the fullest",
+            );
+            if self.outbound_bytes >= before {
+                return;
+            }
+        }
+    }
+
+    fn end_slow_consumer(&mut self, turn: &mut Turn<'_>, id: ConnectionId, reason: &'static str) {
+        let Some(session) = self.session(id) else { return };
+        let Phase::Open(key) = session.phase else { return };
+        if let Some(agent) = self.registry.agents.get(key) {
+            turn.fx.facts.push(Fact::SlowConsumer { agent: Arc::clone(&agent.id) });
+        }
+        self.goodbye(turn, id, GoodbyeCode::SlowConsumer, reason, None);
+        self.leave(turn, id, "slow_consumer", false);
     }
 
     /// Says GOODBYE and ends the connection: what was queued is dropped, GOODBYE and close follow at once.

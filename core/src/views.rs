@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::calls::{Call, LegState};
 use crate::hub::Hub;
-use crate::registry::{Agent, Offer, Reported};
+use crate::offer::Offer;
+use crate::registry::{Agent, Reported};
 use crate::routing::{Exclusion, Note};
 use crate::time::Now;
 use crate::traces::{Log, Step, Trace};

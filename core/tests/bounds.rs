@@ -150,3 +150,20 @@ fn a_deep_body_of_a_call_to_the_hub_fails_that_call() {
         assert_eq!(w.heard("c"), [format!("RESULT {id} invalid_request")]);
     }
 }
+
+#[test]
+fn when_all_queues_together_are_full_the_fullest_is_ended_and_the_others_go_on() {
+    let bound = 300_000;
+    let mut w = World::with(Settings { outbound_total: bound, ..Settings::default() });
+    w.join("c", caller("c"));
+    for name in ["p", "q", "r"] {
+        w.join(name, provider(name, name));
+    }
+    let body = "x".repeat(50_000);
+    for (id, to) in ["p", "q", "p", "r", "p", "q"].into_iter().enumerate() {
+        w.say_with("c", &call(id as u64 + 1, to), &body);
+        assert!(w.hub.gauges().outbound_bytes <= bound);
+    }
+    assert_eq!(w.heard("p"), ["GOODBYE slow_consumer", "CLOSE 4002 slow_consumer"]);
+    assert_eq!((w.heard("q").len(), w.heard("r").len()), (2, 1));
+}

@@ -1,4 +1,5 @@
 //! An agent that fails too many of the calls of a capability is given no more of them for a while.
+#![cfg(test)]
 
 mod world;
 

@@ -1,4 +1,5 @@
 //! What comes after a try that failed: the same agent again, another, an older result, and then the failure.
+#![cfg(test)]
 
 mod world;
 

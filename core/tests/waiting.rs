@@ -1,4 +1,5 @@
 //! Calls that wait: for a slot, for a quota, for somebody to come.
+#![cfg(test)]
 
 mod world;
 

@@ -314,7 +314,15 @@ fn links_that_fail_at_random_end_every_call_once_and_run_no_call_twice() {
         world.until("all have ended", LONG, |_| callers.iter().all(|caller| caller.all_ended()));
         none_ran_twice_for_one_call(&callers, &[&providers[0], &providers[1]]);
         let outcomes = counted(&callers);
-        let known = ["completed", "no_instance", "accept_timeout", "agent_lost", "cancelled"];
+        let known = [
+            "completed",
+            "no_instance",
+            "accept_timeout",
+            "agent_lost",
+            "cancelled",
+            "degraded",
+            "circuit_open",
+        ];
         assert!(
             outcomes.keys().all(|outcome| known.contains(&outcome.as_str())),
             "seed {seed}: {outcomes:?}"

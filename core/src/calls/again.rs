@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use agent_reach_protocol::codec::Writer;
-use agent_reach_protocol::{ErrorCode, ToAgent, decode_to_agent};
+use agent_reach_protocol::{Call as Asking, ErrorCode, ToAgent, decode_to_agent};
 
 use super::end::{Ended, Try};
 use super::{Call, Failure, LegState, Stage};
@@ -16,6 +16,9 @@ use crate::hub::{Hub, Turn};
 use crate::routing::NoRoute;
 use crate::time::Now;
 use crate::traces::Step;
+
+/// Most further tries on one agent that a call may ask for.
+const RETRIES_MAX: u64 = 100;
 
 /// What a call may still do about a failure.
 #[derive(Clone, Debug)]
@@ -32,6 +35,20 @@ pub(crate) struct Tiers {
     pub(crate) used: bool,
     /// How the last try failed.
     pub(crate) last: Option<Box<Failure>>,
+}
+
+impl Tiers {
+    /// What a call asks for; `retries` where it says nothing.
+    pub(crate) fn of(asking: &Asking<'_>, retries: u64) -> Self {
+        Self {
+            retries: asking.retries.unwrap_or(retries).min(RETRIES_MAX),
+            retried: 0,
+            fallback: asking.allow_fallback && asking.agents.is_none(),
+            cached_ms: asking.allow_cached_ms.unwrap_or(0),
+            used: false,
+            last: None,
+        }
+    }
 }
 
 impl Call {
@@ -205,17 +222,17 @@ impl Hub {
         else {
             return;
         };
+        // One that was not given its time is not to blame.
+        let had_its_time = leg.timeout_ms >= offer.timeout_ms().unwrap_or(default_ms);
+        let is_to_blame = |failure: &Failure| {
+            matches!(failure.code, ErrorCode::AcceptTimeout | ErrorCode::AgentLost)
+                || (failure.code == ErrorCode::HandlerError && failure.retryable)
+                || (failure.code == ErrorCode::Timeout && had_its_time)
+        };
         let verdict = match failure {
             None => Verdict::Success,
-            Some(failure) => match failure.code {
-                ErrorCode::AcceptTimeout | ErrorCode::AgentLost => Verdict::Failure,
-                ErrorCode::HandlerError if failure.retryable => Verdict::Failure,
-                // One that was not given its time is not to blame.
-                ErrorCode::Timeout if leg.timeout_ms >= offer.timeout_ms().unwrap_or(default_ms) => {
-                    Verdict::Failure
-                }
-                _ => Verdict::Neither,
-            },
+            Some(failure) if is_to_blame(failure) => Verdict::Failure,
+            Some(_) => Verdict::Neither,
         };
         let trial = std::mem::take(&mut leg.trial);
         offer.end(turn.now, &self.settings.breaker, trial, verdict);

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent_reach_protocol::{
-    Call as Asking, CallMode, ErrorCode, Kind, Policy, Priority, Select, Summary, limits, names,
+    Call as Asking, CallMode, ErrorCode, Kind, Policy, Priority, Summary, limits, names,
 };
 use bytes::Bytes;
 
 use super::again::Tiers;
+use super::asking::{each_named_answers, goes_on, is_fan_out, nobody, not_there_yet, wanted};
 use super::demand::Demand;
 use super::give::{Carried, Copies};
 use super::legs::Legs;
@@ -19,7 +20,8 @@ use crate::effects::{DedupeOutcome, Fact};
 use crate::hub::{Complaint, Hub, Turn};
 use crate::idempotency::{Ends, Fingerprint, Known};
 use crate::registry::Asked;
-use crate::routing::{Choice, Exclusion, NoRoute, Note, Routed, Wanted, exclusion, route};
+use crate::routing::{Choice, Exclusion, NoRoute, Note, Routed, Wanted, exclusion, mismatch, route};
+use crate::schema::{Body, Expected};
 use crate::time::Now;
 use crate::traces::Step;
 
@@ -80,7 +82,15 @@ impl Hub {
             asking.version.map(semver::VersionReq::parse).transpose().map_err(|e| {
                 Refusal::invalid("version", &format!("version is not a semver requirement: {e}"))
             })?;
-        let wanted = wanted(turn.now, key, asking, &resolved, version.as_ref());
+        let expected = asking.expected_output.map(|schema| Expected::read(schema.0)).transpose();
+        let expected = expected.map_err(|e| Refusal::invalid("expected_output", &e))?;
+        let checked = Body::new(body, asking.content_type);
+        let wanted = Wanted {
+            version: version.as_ref(),
+            body: &checked,
+            expected: expected.as_ref(),
+            ..wanted(turn.now, key, asking, &resolved, &checked)
+        };
         let (chosen, note) = match route(&mut self.registry, &wanted, &mut self.rng) {
             Routed::To(chosen, note) => (chosen, note),
             Routed::Nobody(why, note) if goes_on(asking, why) => {
@@ -97,6 +107,7 @@ impl Hub {
             }
             Routed::Nobody(why, note) => {
                 let failure = match asking.agents.as_deref() {
+                    _ if why == NoRoute::Mismatch => self.mismatched(&wanted),
                     Some([only]) if why == NoRoute::NoneAble => self.why_not(only, &wanted),
                     _ => nobody(why, &resolved),
                 };
@@ -243,14 +254,7 @@ impl Hub {
             queue: asking.queue.unwrap_or(true),
             wait_until: turn.now.plus_ms(asking.wait_ms.unwrap_or(0).min(limits::TIME_MS_MAX)),
             timer_at: Now::default(),
-            tiers: Tiers {
-                retries: asking.retries.unwrap_or(self.settings.retries).min(RETRIES_MAX),
-                retried: 0,
-                fallback: asking.allow_fallback && asking.agents.is_none(),
-                cached_ms: asking.allow_cached_ms.unwrap_or(0),
-                used: false,
-                last: None,
-            },
+            tiers: Tiers::of(asking, self.settings.retries),
             fan_out: is_fan_out(asking),
             directed: asking.agents.is_some(),
             priority: asking.priority.unwrap_or(Priority::Normal),
@@ -338,6 +342,10 @@ impl Hub {
             Exclusion::Forbidden => {
                 (ErrorCode::Unauthorized, "offers it under a name that the caller may not call")
             }
+            Exclusion::Input | Exclusion::Output => {
+                let only = [agent_id];
+                return self.mismatched(&Wanted { agents: Some(&only), ..*wanted });
+            }
             Exclusion::Tried => (ErrorCode::NoInstance, "was tried already"),
             Exclusion::Tripped => {
                 (ErrorCode::CircuitOpen, "fails too many of its calls; its breaker is open")
@@ -348,6 +356,19 @@ impl Hub {
             }
         };
         Failure::new(code, format!("{name}: agent {agent_id} {what}"))
+    }
+
+    /// The call fits nobody; with where, by JSON pointer.
+    fn mismatched(&self, wanted: &Wanted<'_>) -> Failure {
+        let message = match wanted.agents {
+            Some([only]) => format!("{}: the call does not fit the schemas of agent {only}", wanted.name),
+            _ => format!("the call fits the schemas of no agent that offers {}", wanted.name),
+        };
+        let failure = Failure::new(ErrorCode::SchemaMismatch, message);
+        match mismatch(&self.registry, wanted) {
+            Some(details) => failure.with_details(details),
+            None => failure,
+        }
     }
 
     /// An open duplicate joins: answers go to the newest asker, and the end to everyone who still waits.
@@ -424,98 +445,3 @@ impl Hub {
 
 /// Most ids that wait for one call.
 const LISTENERS_MAX: usize = 16;
-
-/// A call to several agents has a RESULT for each.
-pub(crate) fn is_fan_out(asking: &Asking<'_>) -> bool {
-    match asking.select {
-        Some(Select::All | Select::Count(_)) => true,
-        Some(Select::One) | None => asking.agents.as_ref().is_some_and(|agents| agents.len() > 1),
-    }
-}
-
-/// Whether each of the named agents has a RESULT, also one that cannot take the call.
-fn each_named_answers(asking: &Asking<'_>) -> bool {
-    let counted = matches!(asking.select, Some(Select::Count(_)));
-    is_fan_out(asking) && !counted && asking.agents.is_some()
-}
-
-fn wanted<'a>(
-    now: Now,
-    caller: usize,
-    asking: &'a Asking<'a>,
-    name: &'a str,
-    version: Option<&'a semver::VersionReq>,
-) -> Wanted<'a> {
-    let count = match asking.select {
-        Some(Select::Count(n)) => usize::try_from(n).unwrap_or(usize::MAX),
-        Some(Select::All) => usize::MAX,
-        Some(Select::One) | None if is_fan_out(asking) => usize::MAX,
-        Some(Select::One) | None => 1,
-    };
-    // `select: 1` is a fan-out of one; only the plain form takes the short way of a single choice.
-    Wanted {
-        now,
-        caller,
-        name,
-        agents: asking.agents.as_deref(),
-        count,
-        policy: asking.policy.unwrap_or(Policy::LeastLoaded),
-        prefer: &asking.labels,
-        require: &asking.require,
-        version,
-        affinity_key: asking.affinity_key,
-        except: &[],
-    }
-}
-
-pub(super) fn nobody(why: NoRoute, name: &str) -> Failure {
-    let (code, message) = match why {
-        NoRoute::NeverOffered => (ErrorCode::NoCapability, format!("nobody has ever offered {name}")),
-        NoRoute::NoneAble => (ErrorCode::NoInstance, format!("no agent that offers {name} can take it now")),
-        NoRoute::Forbidden => {
-            (ErrorCode::Unauthorized, format!("{name} is an alias of a name that the caller may not call"))
-        }
-        NoRoute::Tripped => {
-            (ErrorCode::CircuitOpen, format!("the breaker of every agent that can take {name} is open"))
-        }
-        NoRoute::RateLimited => {
-            (ErrorCode::RateLimited, format!("every agent that can take {name} has reached its qps_limit"))
-        }
-        NoRoute::Busy => {
-            return Failure::overloaded(&format!("every agent that can take {name} has its slots full"));
-        }
-    };
-    Failure::new(code, message)
-}
-
-/// Most further tries on one agent that a call may ask for.
-const RETRIES_MAX: u64 = 100;
-
-/// Whether a call that nobody can take now is not over yet: it waits, or an older result will do.
-fn goes_on(asking: &Asking<'_>, why: NoRoute) -> bool {
-    if is_fan_out(asking) {
-        return false;
-    }
-    let waits = match why {
-        NoRoute::Busy | NoRoute::RateLimited => asking.queue.unwrap_or(true),
-        NoRoute::NoneAble | NoRoute::NeverOffered => asking.wait_ms.is_some_and(|ms| ms > 0),
-        NoRoute::Tripped | NoRoute::Forbidden => false,
-    };
-    waits || asking.allow_cached_ms.is_some_and(|ms| ms > 0)
-}
-
-/// Refuses what later versions bring, by its key. A key at its default asks for nothing.
-fn not_there_yet(asking: &Asking<'_>) -> Result<(), Refusal> {
-    let asks = [
-        ("mode", asking.mode == Some(CallMode::Task)),
-        ("expected_output", asking.expected_output.is_some()),
-        ("callback_url", asking.callback_url.is_some()),
-        ("reply_to", asking.reply_to.is_some()),
-    ];
-    match asks.iter().find(|(_, asked)| *asked) {
-        Some((field, _)) => {
-            Err(Refusal::invalid(field, &format!("{field}: this version of the hub does not do this yet")))
-        }
-        None => Ok(()),
-    }
-}

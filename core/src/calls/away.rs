@@ -172,7 +172,7 @@ impl Hub {
     pub(crate) fn withdraw_ungranted(&mut self) {
         let mut kept = Vec::new();
         for (key, agent) in &self.registry.agents {
-            let granted = |offer: &&crate::registry::Offer| {
+            let granted = |offer: &&crate::offer::Offer| {
                 offer.names().all(|name| crate::authz::covers(&agent.grant.provide, name))
             };
             if !agent.offers.iter().all(|offer| granted(&offer)) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_reach_protocol::codec::Writer;
 use agent_reach_protocol::{Call as Asking, Labels};
 
+use crate::schema::Expected;
 use crate::waiting::LineKey;
 
 /// What most calls do not ask: they name a capability, and pay nothing for this.
@@ -16,6 +17,8 @@ pub(crate) struct Demand {
     /// A semver requirement that was read once already.
     pub(crate) version: Option<Box<str>>,
     pub(crate) affinity_key: Option<Box<str>>,
+    /// MessagePack of a JSON Schema that was read once already.
+    pub(crate) expected_output: Option<Box<[u8]>>,
 }
 
 impl Demand {
@@ -26,6 +29,7 @@ impl Demand {
             require: asking.require.0.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
             version: asking.version.map(Into::into),
             affinity_key: asking.affinity_key.map(Into::into),
+            expected_output: asking.expected_output.map(|schema| schema.0.into()),
         };
         (demand != Self::default()).then(|| Box::new(demand))
     }
@@ -38,9 +42,20 @@ impl Demand {
         self.version.as_deref().and_then(|text| text.parse().ok())
     }
 
-    /// The line of all calls that the same agents can take.
-    pub(crate) fn line(&self, name: &Arc<str>) -> LineKey {
+    pub(crate) fn expected(&self) -> Option<Expected> {
+        self.expected_output.as_deref().and_then(|schema| Expected::read(schema).ok())
+    }
+
+    /// The line of all calls that the same agents can take. `misfits`: the places, among all schemas of those who offer
+    /// the capability, of the ones that the body does not fit.
+    pub(crate) fn line(&self, name: &Arc<str>, misfits: &[usize]) -> LineKey {
         let mut terms = Writer::default();
+        if let Some(expected) = &self.expected_output {
+            terms.bin(expected);
+        }
+        for misfit in misfits {
+            terms.uint(*misfit as u64);
+        }
         if self.version.is_some() || !self.require.is_empty() {
             terms.str(self.version.as_deref().unwrap_or_default());
             for (key, value) in &self.require {
@@ -59,17 +74,19 @@ mod tests {
     #[test]
     fn only_what_decides_who_can_take_a_call_makes_a_line() {
         let name: Arc<str> = "a".into();
-        let plain = Demand::default().line(&name);
+        let plain = Demand::default().line(&name, &[]);
         assert!(plain.terms.is_empty());
         let affine = Demand { affinity_key: Some("k".into()), ..Demand::default() };
-        assert_eq!(affine.line(&name), plain);
+        assert_eq!(affine.line(&name, &[]), plain);
         let lines = [
             Demand { agent: Some("p".into()), ..Demand::default() },
             Demand { version: Some("^1".into()), ..Demand::default() },
             Demand { require: [("^1".into(), "".into())].into(), ..Demand::default() },
             Demand { require: [("k".into(), "v".into())].into(), ..Demand::default() },
+            Demand { expected_output: Some([1].into()), ..Demand::default() },
         ]
-        .map(|demand| demand.line(&name));
+        .map(|demand| demand.line(&name, &[]));
+        assert_ne!(Demand::default().line(&name, &[1]), plain);
         for (place, line) in lines.iter().enumerate() {
             assert!(*line != plain && !lines[..place].contains(line), "{line:?}");
         }

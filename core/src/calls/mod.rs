@@ -7,6 +7,7 @@
 mod again;
 mod answer;
 mod ask;
+mod asking;
 mod away;
 mod cancel;
 mod deadline;
@@ -14,6 +15,7 @@ mod demand;
 mod end;
 mod give;
 mod legs;
+mod stored;
 mod wait;
 
 pub use away::without_body;

@@ -2,83 +2,18 @@
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{ErrorCode, Labels, Policy, ToAgent, decode_to_agent};
+use agent_reach_protocol::{ErrorCode, ToAgent, decode_to_agent};
 
-use super::ask::nobody;
-use super::demand::Demand;
+use super::asking::nobody;
 use super::give::{Carried, Copies};
 use super::{Call, Failure, Stage};
 use crate::hub::{Hub, Turn};
-use crate::offered::Names;
-use crate::routing::{Choice, NoRoute, Note, Routed, Wanted, can_take, next_chance, route};
+use crate::routing::{Choice, NoRoute, Note, Routed, can_take, misfits, next_chance, route};
 use crate::time::{Now, Timer};
 use crate::traces::Step;
 use crate::waiting::{First, Full};
 
-/// A call that is to be routed again, apart from the hub: what it asks of who takes it.
-struct Stored {
-    caller: usize,
-    name: Arc<str>,
-    demand: Demand,
-    version: Option<semver::VersionReq>,
-    policy: Policy,
-    given: bytes::Bytes,
-    except: Vec<Arc<str>>,
-}
-
-impl Stored {
-    /// Works with what is wanted. Labels are read from the CALL that is kept.
-    fn with_wanted<T>(&self, now: Now, work: impl FnOnce(&Wanted<'_>) -> T) -> T {
-        let given = decode_to_agent(&self.given);
-        let none = Labels::default();
-        let prefer = match &given {
-            Ok((ToAgent::Call(given), _)) => &given.labels,
-            _ => &none,
-        };
-        let agent: Option<[&str; 1]> = self.demand.agent.as_deref().map(|agent| [agent]);
-        work(&Wanted {
-            now,
-            caller: self.caller,
-            name: &self.name,
-            agents: agent.as_ref().map(|agent| &agent[..]),
-            count: 1,
-            policy: self.policy,
-            prefer,
-            require: &self.demand.require(),
-            version: self.version.as_ref(),
-            affinity_key: self.demand.affinity_key.as_deref(),
-            except: &self.except,
-        })
-    }
-}
-
 impl Hub {
-    /// What a call asks, as it is kept; `agent` narrows it to one. `fallback`: none of those that were tried.
-    fn stored(&self, call: &Call, agent: Option<&Arc<str>>, fallback: bool) -> Stored {
-        let mut demand = call.demand.as_deref().cloned().unwrap_or_default();
-        if let Some(agent) = agent {
-            demand.agent = Some(Arc::clone(agent));
-        }
-        let tried = call.attempts.iter().map(|tried| Arc::clone(&tried.target));
-        Stored {
-            caller: call.owner.0,
-            name: self.resolved(&call.capability),
-            version: demand.version(),
-            demand,
-            policy: call.policy,
-            given: call.given.clone(),
-            except: if fallback { tried.collect() } else { Vec::new() },
-        }
-    }
-
-    /// The shared copy of the name that policy makes of one.
-    fn resolved(&self, asked: &Arc<str>) -> Arc<str> {
-        match self.policy.resolve(asked) {
-            name if *name == **asked => Arc::clone(asked),
-            name => Names::intern(&self.registry.names, name),
-        }
-    }
-
     /// Routes a call again. `agent`: to that one only; `fallback`: to none that was tried.
     pub(crate) fn route_again(
         &mut self,
@@ -128,13 +63,18 @@ impl Hub {
     ) -> Result<(), Failure> {
         let Some(call) = self.calls.get(call_index) else { return Ok(()) };
         let stored = self.stored(call, agent, false);
-        let until = match why {
-            NoRoute::Busy | NoRoute::RateLimited if call.queue => call.budget_at,
-            NoRoute::NoneAble | NoRoute::NeverOffered if call.wait_until > turn.now => call.wait_until,
-            _ => return Err(nobody(why, &stored.name)),
+        let for_a_slot = matches!(why, NoRoute::Busy | NoRoute::RateLimited);
+        let for_anybody = matches!(why, NoRoute::NoneAble | NoRoute::NeverOffered);
+        let until = if for_a_slot && call.queue {
+            call.budget_at
+        } else if for_anybody && call.wait_until > turn.now {
+            call.wait_until
+        } else {
+            return Err(nobody(why, &stored.name));
         };
         let until = until.min(call.budget_at);
-        let line = stored.demand.line(&stored.name);
+        let misfits = stored.with_wanted(turn.now, |wanted| misfits(&self.registry, wanted));
+        let line = stored.demand.line(&stored.name, &misfits);
         let place = match self.waiting.join(line, call.priority, call_index) {
             Ok(place) => place,
             Err(full) => return Err(no_room(&stored.name, full)),
@@ -145,7 +85,7 @@ impl Hub {
             call.log.step(turn.now, Step::Waits { before });
         }
         self.set_call_timer(call_index, until);
-        if matches!(why, NoRoute::RateLimited | NoRoute::Busy) {
+        if for_a_slot {
             self.watch_the_clock(turn.now, place.line, &stored.name);
         }
         Ok(())
@@ -286,12 +226,12 @@ impl Hub {
             let Some(first) = self.waiting.first_of_line(line) else { continue };
             let Some(call) = self.calls.get(first.call) else { continue };
             let stored = self.stored(call, call.narrowed(), false);
-            let (why, note) = match stored
-                .with_wanted(turn.now, |wanted| route(&mut self.registry, wanted, &mut self.rng))
-            {
-                Routed::Nobody(why, note) if !note.has_hope() => (why, note),
-                _ => continue,
-            };
+            let routed =
+                stored.with_wanted(turn.now, |wanted| route(&mut self.registry, wanted, &mut self.rng));
+            let Routed::Nobody(why, note) = routed else { continue };
+            if note.has_hope() {
+                continue;
+            }
             for call in self.waiting.calls_of(line) {
                 self.lost_hope(turn, call, why, note);
             }

@@ -17,6 +17,9 @@ pub(crate) trait Kept: Sized {
     fn source(&self) -> &[u8];
 }
 
+/// Most that are in use at one time; a compiled schema has some 15 KB.
+const IN_USE_MAX: usize = 8192;
+
 /// Entries that are looked through for those that nobody uses, at least.
 const SWEEP_MIN: usize = 64;
 
@@ -57,6 +60,20 @@ impl<T: Kept> Interned<T> {
             self.known.insert(hash, Arc::downgrade(&new));
         }
         Ok(new)
+    }
+
+    /// The shared one of these bytes, if somebody uses it.
+    pub(crate) fn known(&self, source: &[u8]) -> Option<Arc<T>> {
+        let known = self.known.get(&xxh3_128(source)).and_then(Weak::upgrade);
+        known.filter(|known| known.source() == source)
+    }
+
+    /// Whether as many different ones are in use as may be.
+    pub(crate) fn is_full(&mut self) -> bool {
+        if self.known.len() >= IN_USE_MAX {
+            self.known.retain(|_, kept| kept.strong_count() > 0);
+        }
+        self.known.len() >= IN_USE_MAX
     }
 
     /// How many are in use or not yet cleared.

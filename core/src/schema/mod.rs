@@ -27,6 +27,7 @@
 //! A schema over its bounds is refused. A body over its bounds, a check over its budget, and one whose only misfit
 //! hangs on a pattern that could not be tried, fit.
 
+mod allowance;
 mod body;
 mod decode;
 mod interned;
@@ -54,8 +55,10 @@ use price::{Cost, Price};
 use reference::References;
 use violations::{Short, UNEXPLAINED, Violation};
 
+pub(crate) use allowance::Allowance;
 pub(crate) use body::Body;
-pub(crate) use interned::{Interned, Kept};
+pub(crate) use interned::Interned;
+use interned::Kept;
 pub(crate) use promise::{Expected, Promise};
 pub(crate) use violations::Violations;
 

@@ -36,8 +36,15 @@ impl Violations {
         if first.is_empty() { Self::of_body(&UNEXPLAINED) } else { Self(first) }
     }
 
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Violation> {
         self.0.iter()
+    }
+
+    /// One: a property that no output has.
+    pub(crate) fn of_output(pointer: &str) -> Self {
+        let message = "expected_output requires it, and no output_schema has it so".to_owned();
+        Self(vec![Violation { pointer: pointer.to_owned(), message }])
     }
 
     /// Writes the `details` of RESULT: `{violations: [{pointer, message}]}`.

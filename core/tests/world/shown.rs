@@ -13,7 +13,7 @@ pub(crate) fn shown(outgoing: &Outgoing) -> String {
     let message = match outgoing {
         Outgoing::Ping => return "PING".to_owned(),
         Outgoing::Close { code, reason } => return format!("CLOSE {code} {reason}"),
-        envelope => envelope.message().expect("neither ping nor close"),
+        Outgoing::Message(_) | Outgoing::Shared(_) => outgoing.message().expect("an envelope"),
     };
     let (envelope, body) = decode_to_agent(&message).expect("the hub writes what can be read");
     let mut line = match envelope {

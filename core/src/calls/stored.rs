@@ -1,0 +1,86 @@
+//! A call as it is kept while nobody has it.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::{Labels, Policy, ToAgent, decode_to_agent};
+
+use super::Call;
+use super::demand::Demand;
+use crate::hub::Hub;
+use crate::offered::Names;
+use crate::routing::Wanted;
+use crate::schema::{Body, Expected};
+use crate::time::Now;
+
+/// A call that is to be routed again, apart from the hub: what it asks of who takes it.
+pub(super) struct Stored {
+    caller: usize,
+    pub(super) name: Arc<str>,
+    pub(super) demand: Demand,
+    version: Option<semver::VersionReq>,
+    policy: Policy,
+    given: bytes::Bytes,
+    except: Vec<Arc<str>>,
+    expected: Option<Expected>,
+}
+
+impl Stored {
+    /// Works with what is wanted. Labels are read from the CALL that is kept.
+    pub(super) fn with_wanted<T>(&self, now: Now, work: impl FnOnce(&Wanted<'_>) -> T) -> T {
+        let given = decode_to_agent(&self.given);
+        let none = Labels::default();
+        let prefer = match &given {
+            Ok((ToAgent::Call(given), _)) => &given.labels,
+            _ => &none,
+        };
+        let (body, content_type) = match &given {
+            Ok((ToAgent::Call(given), body)) => (body.as_deref(), given.content_type),
+            _ => (None, None),
+        };
+        let agent: Option<[&str; 1]> = self.demand.agent.as_deref().map(|agent| [agent]);
+        work(&Wanted {
+            now,
+            caller: self.caller,
+            name: &self.name,
+            agents: agent.as_ref().map(|agent| &agent[..]),
+            count: 1,
+            policy: self.policy,
+            prefer,
+            require: &self.demand.require(),
+            version: self.version.as_ref(),
+            affinity_key: self.demand.affinity_key.as_deref(),
+            except: &self.except,
+            body: &Body::new(body, content_type),
+            expected: self.expected.as_ref(),
+        })
+    }
+}
+
+impl Hub {
+    /// What a call asks, as it is kept; `agent` narrows it to one. `fallback`: none of those that were tried.
+    pub(super) fn stored(&self, call: &Call, agent: Option<&Arc<str>>, fallback: bool) -> Stored {
+        let mut demand = call.demand.as_deref().cloned().unwrap_or_default();
+        if let Some(agent) = agent {
+            demand.agent = Some(Arc::clone(agent));
+        }
+        let tried = call.attempts.iter().map(|tried| Arc::clone(&tried.target));
+        Stored {
+            caller: call.owner.0,
+            name: self.resolved(&call.capability),
+            version: demand.version(),
+            expected: demand.expected(),
+            demand,
+            policy: call.policy,
+            given: call.given.clone(),
+            except: if fallback { tried.collect() } else { Vec::new() },
+        }
+    }
+
+    /// The shared copy of the name that policy makes of one.
+    pub(super) fn resolved(&self, asked: &Arc<str>) -> Arc<str> {
+        match self.policy.resolve(asked) {
+            name if *name == **asked => Arc::clone(asked),
+            name => Names::intern(&self.registry.names, name),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+use super::*;
+
+fn ends(text: &'static str) -> Ends {
+    smallvec::smallvec![Bytes::from_static(text.as_bytes())]
+}
+
+fn memory(bound: usize) -> (Memory, Arc<str>) {
+    (Memory::new(bound, 7), "identity".into())
+}
+
+const NOW: Now = Now::from_micros(0);
+
+#[test]
+fn a_request_id_is_open_then_ended_then_forgotten() {
+    let (mut memory, identity) = memory(1 << 20);
+    let print = Fingerprint::of("a", Some(b"x"));
+    assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::No));
+    let entry = memory.open(&identity, "r", print, 3);
+    assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Open(3)));
+    memory.end(entry, ends("done"), NOW.plus_ms(10), None);
+    assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Ended(e) if e == ends("done")));
+    let later = NOW.plus_ms(10);
+    assert!(matches!(memory.look_up(later, "identity", "r", print), Known::No));
+    memory.expire(later);
+    assert_eq!((memory.len(), memory.bytes()), (0, 0));
+}
+
+#[test]
+fn another_body_or_capability_conflicts_and_another_identity_does_not() {
+    let (mut memory, identity) = memory(1 << 20);
+    memory.open(&identity, "r", Fingerprint::of("a", Some(b"x")), 3);
+    for other in
+        [Fingerprint::of("a", Some(b"y")), Fingerprint::of("b", Some(b"x")), Fingerprint::of("a", None)]
+    {
+        assert!(matches!(memory.look_up(NOW, "identity", "r", other), Known::Conflict));
+    }
+    assert!(matches!(memory.look_up(NOW, "other", "r", Fingerprint::of("a", Some(b"x"))), Known::No));
+}
+
+#[test]
+fn an_id_that_is_used_again_after_its_end_expired_is_not_forgotten_with_the_old_end() {
+    let (mut memory, identity) = memory(1 << 20);
+    let print = Fingerprint::of("a", None);
+    let entry = memory.open(&identity, "r", print, 0);
+    memory.end(entry, ends("old"), NOW.plus_ms(10), None);
+    // No sweep has come by: the old end gives way, and the new entry takes its place.
+    let again = memory.open(&identity, "r", print, 1);
+    assert_eq!(again, entry);
+    memory.expire(NOW.plus_ms(20));
+    assert!(matches!(memory.look_up(NOW.plus_ms(20), "identity", "r", print), Known::Open(1)));
+    memory.end(again, ends("new"), NOW.plus_ms(40), None);
+    memory.expire(NOW.plus_ms(30));
+    assert_eq!(memory.len(), 1);
+    memory.expire(NOW.plus_ms(40));
+    assert_eq!((memory.len(), memory.bytes(), memory.is_empty()), (0, 0, true));
+}
+
+#[test]
+fn among_many_each_is_found_until_it_is_removed_and_not_after() {
+    let (mut memory, identity) = memory(1 << 20);
+    let print = Fingerprint::of("a", None);
+    let mut rng = crate::rng::Rng::new(3);
+    let mut open: Vec<(u32, String)> = Vec::new();
+    for n in 0..3000 {
+        if n % 3 == 2 {
+            let (index, name) = open.swap_remove(rng.below(open.len()));
+            memory.remove(index);
+            assert!(!memory.has("identity", &name));
+        } else {
+            let name = format!("id-{n}");
+            let index = memory.open(&identity, &name, print, n);
+            open.push((index, name));
+        }
+    }
+    assert!(open.iter().all(|(_, name)| memory.has("identity", name)));
+    assert!(open.len() == memory.len() && memory.index.len() == memory.len());
+}
+
+#[test]
+fn past_the_bound_the_soonest_to_expire_goes_first() {
+    let (mut memory, identity) = memory(2 * (ENTRY_BYTES + 64));
+    let print = Fingerprint::of("a", None);
+    let mut forgotten = 0;
+    for (name, until) in [("late", 30), ("soon", 10), ("middle", 20)] {
+        let entry = memory.open(&identity, name, print, 0);
+        forgotten += memory.end(entry, ends("e"), NOW.plus_ms(until), None);
+    }
+    assert_eq!(forgotten, 1);
+    assert!(matches!(memory.look_up(NOW, "identity", "soon", print), Known::No));
+    assert!(matches!(memory.look_up(NOW, "identity", "late", print), Known::Ended(_)));
+}
