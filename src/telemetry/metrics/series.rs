@@ -1,6 +1,6 @@
 //! Registered series: the handles that a hot path keeps, so that it never looks a name up by its labels.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use agent_reach_core::Outcome;
@@ -65,7 +65,7 @@ impl CountersByWord {
 #[derive(Debug)]
 pub(super) struct QueuedSeries {
     /// Each that ever had one; a line that was once there stays, at 0.
-    by_capability: HashMap<Arc<str>, Gauge>,
+    by_capability: BTreeMap<Arc<str>, Gauge>,
     none: Gauge,
     other: Gauge,
 }
@@ -73,7 +73,7 @@ pub(super) struct QueuedSeries {
 impl QueuedSeries {
     pub(super) fn new(registrar: &Registrar) -> Self {
         let gauge = |name: &'static str| registrar.gauge(names::QUEUED, &[("capability", name.into())]);
-        Self { by_capability: HashMap::new(), none: gauge(names::NONE), other: gauge(names::OTHER) }
+        Self { by_capability: BTreeMap::new(), none: gauge(names::NONE), other: gauge(names::OTHER) }
     }
 
     /// Shows these, and 0 for all others.
