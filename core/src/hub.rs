@@ -359,6 +359,8 @@ impl Hub {
                 Timer::Sweep => self.on_sweep(turn.now),
                 Timer::Drain => self.on_drain_end(turn),
             }
+            // What it made room for may be due at this very moment too.
+            self.serve_waiting(turn);
         }
     }
 

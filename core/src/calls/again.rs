@@ -194,6 +194,8 @@ impl Hub {
         if let Some(offer) = agent.offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.name, &leg.capability)) {
             offer.end(now, &self.settings.breaker, true, Verdict::Neither);
         }
+        let agent = leg.agent;
+        self.may_take_more(agent);
     }
 
     /// Tells the breaker of an offer how a leg ended.

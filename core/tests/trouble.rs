@@ -1,0 +1,103 @@
+//! What random worlds came upon: calls that waited for nothing, and calls that ran where they should not have.
+
+mod world;
+
+use agent_reach_core::{BreakerSettings, Settings};
+use agent_reach_protocol::{Call, Capability, Hello, Priority, ToAgent, decode_to_agent};
+use world::{World, accept, call, caller, cancel, capability, completed, failed};
+
+/// A breaker that trips soon, and tries that come at known moments.
+fn settings() -> Settings {
+    let breaker = BreakerSettings { window_ms: 2000, min_success: 0.6, min_calls: 3, open_ms: 500 };
+    Settings { breaker, retry_jitter_ms: 0, ..Settings::default() }
+}
+
+/// A caller, and a provider of one capability with so many slots.
+fn world(offer: Capability<'_>, slots: u64) -> World {
+    let mut w = World::with(settings());
+    w.join("c", caller("c"));
+    w.join("p", Hello { capabilities: vec![offer], max_concurrency: Some(slots), ..caller("p") });
+    w
+}
+
+fn waits(id: u64) -> Call<'static> {
+    Call { queue: None, ..call(id, "a") }
+}
+
+#[test]
+fn a_tick_leaves_nothing_due_though_it_made_room_for_who_has_no_time() {
+    let mut w = world(capability("a"), 1);
+    w.say("c", &Call { timeout_ms: Some(100), ..waits(1) });
+    w.say("c", &cancel(1));
+    w.say("c", &Call { accept_timeout_ms: Some(0), ..waits(2) });
+    // It asserts that no timer is left of what was due.
+    w.advance(100);
+    assert_eq!(w.heard("c").len(), 2);
+}
+
+#[test]
+fn who_waited_for_a_slot_and_then_for_the_quota_goes_when_that_has_room() {
+    let mut w = world(Capability { qps_limit: Some(2.0), ..capability("a") }, 1);
+    for id in 1..=3 {
+        w.say("c", &waits(id));
+    }
+    w.say("p", &completed(1));
+    w.say("p", &completed(2));
+    assert_eq!(w.heard("p").len(), 2, "the bucket is empty");
+    w.advance(510);
+    assert_eq!(w.heard("p").len(), 1);
+}
+
+#[test]
+fn who_waits_for_an_agent_that_trips_meanwhile_is_its_next_trial() {
+    let mut w = world(capability("a"), 1);
+    for id in 1..=4 {
+        w.say("c", &waits(id));
+    }
+    for id in 1..=3 {
+        w.say("p", &failed(id, "handler_error", true));
+    }
+    assert_eq!(w.heard("p").len(), 3);
+    w.advance(499);
+    assert_eq!(w.heard("p"), [""; 0], "it is tripped");
+    w.advance(1);
+    assert_eq!(w.heard("p"), ["CALL 4 a by=c try=1"]);
+}
+
+#[test]
+fn where_only_a_quota_lets_calls_go_the_urgent_do_not_starve_the_others() {
+    let mut w = world(Capability { qps_limit: Some(1.0), ..capability("a") }, 50);
+    w.say("c", &waits(1));
+    w.say("c", &Call { priority: Some(Priority::Low), ..waits(2) });
+    for id in 3..=30 {
+        w.say("c", &Call { priority: Some(Priority::High), ..waits(id) });
+    }
+    w.heard("p");
+    w.advance_alive(9000);
+    let given = w.take("p");
+    let low = given.iter().filter(|outgoing| {
+        let message = outgoing.message();
+        let read = message.as_ref().map(|message| decode_to_agent(message));
+        matches!(read, Some(Ok((ToAgent::Call(call), _))) if call.priority == Priority::Low)
+    });
+    assert_eq!(low.count(), 1, "every eighth turn is its own");
+}
+
+#[test]
+fn who_waits_behind_a_trial_goes_when_that_is_given_back() {
+    let mut w = world(capability("a"), 3);
+    for id in 1..=7 {
+        w.say("c", &waits(id));
+    }
+    for id in 1..=3 {
+        w.say("p", &failed(id, "handler_error", true));
+    }
+    for id in 4..=5 {
+        w.say("p", &completed(id));
+    }
+    w.heard("p");
+    w.advance(500);
+    assert_eq!(w.heard("p"), ["CALL 6 a by=c try=1"], "one trial at a time");
+    w.say("c", &cancel(6));
+    assert_eq!(w.heard("p"), ["CANCEL 6 the caller cancelled", "CALL 7 a by=c try=1"]);
+}
