@@ -101,3 +101,22 @@ fn who_waits_behind_a_trial_goes_when_that_is_given_back() {
     w.say("c", &cancel(6));
     assert_eq!(w.heard("p"), ["CANCEL 6 the caller cancelled", "CALL 7 a by=c try=1"]);
 }
+
+#[test]
+fn what_was_accepted_before_a_connection_was_lost_is_not_run_again_elsewhere() {
+    let mut w = world(capability("a"), 1);
+    w.say("c", &Call { allow_fallback: true, retries: Some(1), ..call(1, "a") });
+    w.say("p", &accept(1));
+    w.join("q", Hello { capabilities: vec![capability("a")], ..caller("q") });
+    w.lose("p");
+    w.join_and_hear(
+        "p#2",
+        Hello { capabilities: vec![capability("a")], ..caller("p") },
+        &["WELCOME", "CALL 1 a by=c try=2"],
+    );
+    w.advance(3000);
+    w.advance(2000);
+    assert_eq!(w.heard("q"), [""; 0]);
+    let heard = w.heard("c");
+    assert!(heard[1].contains("accept_timeout"), "{heard:?}");
+}

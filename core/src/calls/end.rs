@@ -9,7 +9,7 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::{Call, Failure, LEG_BYTES, Leg, LegState, Listener, Refusal, Tried};
+use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
 use crate::effects::{DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::session::Lane;
@@ -48,11 +48,10 @@ impl Ended<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
     given_at: Now,
-    accepted_at: Option<Now>,
+    pub(crate) accepted_at: Option<Now>,
     ended_at: Now,
     attempt: u32,
     load: (u32, u32),
-    pub(crate) state: LegState,
     pub(crate) idempotent: bool,
     /// Pieces of its result went to the caller.
     pub(crate) streamed: bool,
@@ -66,7 +65,6 @@ impl Leg {
             ended_at: now,
             attempt: self.attempt,
             load: self.load,
-            state: self.state,
             idempotent: self.idempotent,
             streamed: self.next_seq > 0,
         }
