@@ -120,3 +120,17 @@ fn what_was_accepted_before_a_connection_was_lost_is_not_run_again_elsewhere() {
     let heard = w.heard("c");
     assert!(heard[1].contains("accept_timeout"), "{heard:?}");
 }
+
+#[test]
+fn a_result_that_was_too_large_for_its_caller_is_no_older_result() {
+    let mut w = World::with(Settings { max_message: 2000, ..settings() });
+    w.join("c", caller("c"));
+    w.join("p", Hello { capabilities: vec![capability("a")], ..caller("p") });
+    w.say("c", &call(1, "a"));
+    w.say_with("p", &completed(1), &"x".repeat(1980));
+    assert_eq!(w.heard("c"), ["RESULT 1 payload_too_large of=p"]);
+    w.say("c", &Call { allow_cached_ms: Some(60_000), ..call(2, "a") });
+    w.say("p", &failed(2, "handler_error", true));
+    let heard = w.heard("c");
+    assert!(heard[0].contains("degraded"), "{heard:?}");
+}
