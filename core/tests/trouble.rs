@@ -134,3 +134,25 @@ fn a_result_that_was_too_large_for_its_caller_is_no_older_result() {
     let heard = w.heard("c");
     assert!(heard[0].contains("degraded"), "{heard:?}");
 }
+
+#[test]
+fn a_caller_that_may_not_have_what_it_waits_for_holds_up_nobody() {
+    let mut w = World::with(settings());
+    for name in ["c", "d"] {
+        w.join(name, Hello { calls: (name == "c").then(|| vec!["also"]), ..caller(name) });
+    }
+    let own = Capability { aliases: vec!["also"], ..capability("a") };
+    let slots = |name| Hello { max_concurrency: Some(1), ..caller(name) };
+    w.join("p", Hello { capabilities: vec![own], ..slots("p") });
+    w.join("q", Hello { capabilities: vec![capability("also")], ..slots("q") });
+    for id in 1..=3 {
+        w.say("d", &Call { capability: "also", ..waits(id) });
+        if id == 2 {
+            // Only q will do for c, which came before the third of d.
+            w.say("c", &Call { capability: "also", ..waits(1) });
+        }
+    }
+    assert_eq!((w.heard("p").len(), w.heard("q").len()), (1, 1));
+    w.say("p", &completed(1));
+    assert_eq!(w.heard("p"), ["CALL 2 a by=d try=1"]);
+}

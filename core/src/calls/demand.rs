@@ -38,9 +38,13 @@ impl Demand {
         self.version.as_deref().and_then(|text| text.parse().ok())
     }
 
-    /// The line of all calls that the same agents can take.
-    pub(crate) fn line(&self, name: &Arc<str>) -> LineKey {
+    /// The line of all calls that the same agents can take. `rights`: of the caller, where it may not call everything;
+    /// an agent's alias may stand for a name that it may not call.
+    pub(crate) fn line(&self, name: &Arc<str>, rights: Option<u128>) -> LineKey {
         let mut terms = Writer::default();
+        if let Some(rights) = rights {
+            terms.bin(&rights.to_le_bytes());
+        }
         if self.version.is_some() || !self.require.is_empty() {
             terms.str(self.version.as_deref().unwrap_or_default());
             for (key, value) in &self.require {
@@ -59,19 +63,21 @@ mod tests {
     #[test]
     fn only_what_decides_who_can_take_a_call_makes_a_line() {
         let name: Arc<str> = "a".into();
-        let plain = Demand::default().line(&name);
+        let plain = Demand::default().line(&name, None);
         assert!(plain.terms.is_empty());
         let affine = Demand { affinity_key: Some("k".into()), ..Demand::default() };
-        assert_eq!(affine.line(&name), plain);
+        assert_eq!(affine.line(&name, None), plain);
         let lines = [
             Demand { agent: Some("p".into()), ..Demand::default() },
             Demand { version: Some("^1".into()), ..Demand::default() },
             Demand { require: [("^1".into(), "".into())].into(), ..Demand::default() },
             Demand { require: [("k".into(), "v".into())].into(), ..Demand::default() },
         ]
-        .map(|demand| demand.line(&name));
+        .map(|demand| demand.line(&name, None));
         for (place, line) in lines.iter().enumerate() {
             assert!(*line != plain && !lines[..place].contains(line), "{line:?}");
         }
+        let [some, other] = [1, 2].map(|rights| Demand::default().line(&name, Some(rights)));
+        assert!(some != plain && some != other && !lines.contains(&some));
     }
 }

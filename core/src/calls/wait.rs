@@ -136,7 +136,8 @@ impl Hub {
             _ => return Err(nobody(why, &stored.name)),
         };
         let until = until.min(call.budget_at);
-        let line = stored.demand.line(&stored.name);
+        let rights = self.registry.agents.get(stored.caller).and_then(|caller| caller.rights());
+        let line = stored.demand.line(&stored.name, rights);
         let place = match self.waiting.join(line, call.priority, call_index) {
             Ok(place) => place,
             Err(full) => return Err(no_room(&stored.name, full)),
