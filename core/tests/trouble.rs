@@ -2,7 +2,7 @@
 
 mod world;
 
-use agent_reach_core::{BreakerSettings, Settings};
+use agent_reach_core::{BreakerSettings, Input, Policy, Rule, Settings};
 use agent_reach_protocol::{Call, Capability, Hello, Priority, ToAgent, decode_to_agent};
 use world::{World, accept, call, caller, cancel, capability, completed, failed};
 
@@ -155,4 +155,28 @@ fn a_caller_that_may_not_have_what_it_waits_for_holds_up_nobody() {
     assert_eq!((w.heard("p").len(), w.heard("q").len()), (1, 1));
     w.say("p", &completed(1));
     assert_eq!(w.heard("p"), ["CALL 2 a by=d try=1"]);
+}
+
+#[test]
+fn a_call_that_waits_is_not_sent_for_a_caller_that_the_rules_know_no_longer() {
+    for away in [false, true] {
+        let mut w = world(capability("a"), 1);
+        w.join("d", caller("d"));
+        w.say("d", &waits(1));
+        w.say("c", &waits(1));
+        if away {
+            w.lose("c");
+        }
+        let all = || vec!["*".parse().unwrap()];
+        let rule = |agent_ids, name: Option<&str>| Rule {
+            identity: name.map(|name| format!("spiffe://d/agent/{name}")),
+            agent_ids,
+            provide: all(),
+            call: all(),
+        };
+        let rules = vec![rule(Some(Vec::new()), Some("c")), rule(None, None)];
+        w.input(Input::SetPolicy(Policy { rules, ..Policy::open() }));
+        w.say("p", &completed(1));
+        assert_eq!(w.heard("p").len(), 1, "away: {away}");
+    }
 }
