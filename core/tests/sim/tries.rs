@@ -99,12 +99,16 @@ fn nothing_runs_again_that_may_have_run(run: &Run, given: &Given) {
     let before = |first: Option<u64>| first.is_some_and(|first| first < given.attempt);
     assert!(!before(run.streamed), "nothing_runs_again_after_a_piece_of_it: {given:?} {run:?}");
     let harmless = given.capability == "x.three";
-    assert!(!before(run.unknown) || harmless, "nothing_runs_again_whose_outcome_is_unknown: {given:?} {run:?}");
+    assert!(
+        !before(run.unknown) || harmless,
+        "nothing_runs_again_whose_outcome_is_unknown: {given:?} {run:?}"
+    );
 }
 
 /// While one provider works on a call no other is given it.
 fn a_call_runs_in_one_place(sim: &Sim, id: ConnectionId, given: &Given) {
-    let others = sim.conns.values().filter(|conn| conn.id == id || !(conn.left || conn.pending || conn.unheard));
+    let others =
+        sim.conns.values().filter(|conn| conn.id == id || !(conn.left || conn.pending || conn.unheard));
     let other = others
         .flat_map(|conn| conn.given.values())
         .find(|other| other.call == given.call && other.attempt < given.attempt && !other.cancelled);

@@ -43,7 +43,7 @@ impl Sim {
     /// The same rules once more. The hub looks then for somebody for each call that waits, as if it had just come:
     /// it must find nobody, or somebody was left waiting for who could have taken it.
     pub(super) fn poke(&mut self) {
-        self.later(50, 700, Event::Poke);
+        self.later(10, 300, Event::Poke);
         let soon = self.now.plus_ms(QUOTA_ROUNDING_MS);
         if self.hub.gauges().waiting == 0 || self.hub.next_timeout().is_some_and(|next| next <= soon) {
             return;
@@ -69,7 +69,10 @@ impl Sim {
         let after = self.account();
         let gone = before.0.saturating_sub(after.0) as u64;
         let told = (after.1 - before.1) + (after.2 - before.2);
-        assert!(gone <= told, "a_change_of_rules_loses_no_call: {gone} wait no more, {told} are accounted for");
+        assert!(
+            gone <= told,
+            "a_change_of_rules_loses_no_call: {gone} wait no more, {told} are accounted for"
+        );
     }
 
     /// Calls that wait, that ended, that were given.
