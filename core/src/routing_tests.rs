@@ -281,8 +281,7 @@ proptest! {
         foreign in proptest::collection::vec(0_u16..3, 20),
         keys in proptest::collection::vec("[a-z]{1,8}", 1..8),
     ) {
-        let specs: Vec<Spec> = (0..count).map(|at| Spec { foreign: foreign[at], ..Spec::idle() }).collect();
-        let (mut hub, mut rng) = (hub_of(&specs), Rng::new(1));
+        let (mut hub, mut rng) = (hub_of(&vec![Spec::idle(); count]), Rng::new(1));
         let keys_of: Vec<usize> = (0..count).map(|at| hub.registry.find(&id_of(at)).unwrap()).collect();
         for key in &keys {
             let mut order = Vec::new();
@@ -293,11 +292,14 @@ proptest! {
             prop_assert_eq!(order.len(), count);
             for (at, key) in keys_of.iter().enumerate() {
                 hub.registry.agents[*key].in_flight = u32::from(busy[at]);
+                hub.registry.agents[*key].foreign = foreign[at];
             }
             let first = order.iter().copied().find(|place| !busy[*place]);
             let chosen = choose(&mut hub, &Terms::none(), Some(key), &mut rng).ok();
             prop_assert_eq!(chosen.map(|(place, _)| place), first);
-            keys_of.iter().for_each(|key| hub.registry.agents[*key].in_flight = 0);
+            for key in &keys_of {
+                (hub.registry.agents[*key].in_flight, hub.registry.agents[*key].foreign) = (0, 0);
+            }
         }
     }
 
