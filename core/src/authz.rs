@@ -30,8 +30,8 @@ pub struct Policy {
     pub aliases: BTreeMap<String, String>,
 }
 
-/// What one agent may do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What one agent may do; nothing by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) provide: Vec<Pattern>,
     pub(crate) call: Vec<Pattern>,

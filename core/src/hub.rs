@@ -371,6 +371,8 @@ impl Hub {
                 Timer::Sweep => self.on_sweep(turn.now),
                 Timer::Drain => self.on_drain_end(turn),
             }
+            // What it made room for may be due at this very moment too.
+            self.serve_waiting(turn);
         }
     }
 
@@ -408,17 +410,13 @@ impl Hub {
         self.policy = Rights::new(policy);
         let mut forbidden = Vec::new();
         for (_, agent) in &mut self.registry.agents {
-            let Some(id) = agent.session else { continue };
-            let name = self
-                .sessions
-                .get(id.index as usize)
-                .and_then(Option::as_deref)
-                .map(|s| Arc::clone(&s.peer.name));
+            let place = agent.session.and_then(|id| self.sessions.get(id.index as usize));
+            let name = place.and_then(Option::as_deref).map(|session| Arc::clone(&session.peer.name));
             let name = name.unwrap_or_else(|| Arc::clone(&agent.id));
-            match self.policy.grant(&agent.identity, &name, &agent.id) {
-                Some(grant) => agent.grant = grant,
-                None => forbidden.push(id),
-            }
+            // What an agent left behind that is away, or has to leave, waits by the new rules too.
+            let grant = self.policy.grant(&agent.identity, &name, &agent.id);
+            forbidden.extend(agent.session.filter(|_| grant.is_none()));
+            agent.grant = grant.unwrap_or_default();
         }
         for id in forbidden {
             self.refuse(turn, id, GoodbyeCode::Unauthorized, "the policy no longer allows this agent", None);

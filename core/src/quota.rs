@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn it_knows_when_the_next_may_be_taken() {
-        for rate in [0.001, 0.3, 1.0, 7.0, 333.3, 1e9] {
+        for rate in [0.001, 0.3, 1.0, 7.0, 333.3, 1e5] {
             let mut quota = Quota::new(rate).unwrap();
             let mut now = Now::from_millis(5);
             while quota.has_room(now) {

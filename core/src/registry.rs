@@ -7,6 +7,7 @@ use std::sync::Arc;
 use agent_reach_protocol::names::Pattern;
 use agent_reach_protocol::{AgentStatus, FieldValue, Labels, Load};
 use slab::Slab;
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::authz::{Grant, covers};
 use crate::given::Given;
@@ -103,6 +104,21 @@ impl Agent {
     pub(crate) fn may_call(&self, name: &str) -> bool {
         covers(&self.grant.call, name)
             && self.declared.as_deref().is_none_or(|declared| covers(declared, name))
+    }
+
+    /// Stands for what it may call; `None` where that is everything.
+    pub(crate) fn rights(&self) -> Option<u128> {
+        if self.declared.is_none() && self.grant.call.contains(&Pattern::All) {
+            return None;
+        }
+        let mut text = String::new();
+        for pattern in
+            self.grant.call.iter().map(Some).chain([None]).chain(self.declared.iter().flatten().map(Some))
+        {
+            text.push_str(&pattern.map(ToString::to_string).unwrap_or_default());
+            text.push(' ');
+        }
+        Some(xxh3_128(text.as_bytes()))
     }
 
     /// Whether it takes new calls by its own word.

@@ -12,18 +12,23 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// What the worlds together have to meet, or they would prove nothing.
-const MEETS: [&str; 42] = [
+const MEETS: [&str; 52] = [
     "accept_timeout",
+    "again",
     "agent_lost",
     "budget_exhausted",
+    "cached",
     "cancelled",
+    "circuit_open",
     "closed",
     "completed",
     "conflict",
     "credentials_expired",
     "credentials_revoked",
+    "degraded",
     "draining",
     "evicted",
+    "fallback",
     "gone",
     "handler_error",
     "idempotency_conflict",
@@ -38,6 +43,7 @@ const MEETS: [&str; 42] = [
     "operator",
     "overloaded",
     "payload_too_large",
+    "poked",
     "policy",
     "probed",
     "protocol_error",
@@ -48,13 +54,17 @@ const MEETS: [&str; 42] = [
     "replaced",
     "replayed",
     "restart",
+    "same_agent",
     "shutting_down",
     "slow_consumer",
     "stopped",
     "suspect",
     "timeout",
+    "trial",
+    "tripped",
     "unauthorized",
     "undeliverable",
+    "waited",
 ];
 
 #[test]

@@ -9,7 +9,7 @@ use agent_reach_protocol::codec::Writer;
 use agent_reach_protocol::{Call as Asking, ErrorCode, ToAgent, decode_to_agent};
 
 use super::end::{Ended, Try};
-use super::{Call, Failure, LegState, Stage};
+use super::{Call, Failure, Stage};
 use crate::breaker::Verdict;
 use crate::effects::{Fact, Tier};
 use crate::hub::{Hub, Turn};
@@ -211,6 +211,8 @@ impl Hub {
         if let Some(offer) = agent.offers.iter_mut().find(|offer| Arc::ptr_eq(&offer.name, &leg.capability)) {
             offer.end(now, &self.settings.breaker, true, Verdict::Neither);
         }
+        let agent = leg.agent;
+        self.may_take_more(agent);
     }
 
     /// Tells the breaker of an offer how a leg ended.
@@ -247,7 +249,9 @@ impl Try {
     /// Whether the call may be given again after this: nobody can have got a part of its result, and a run whose end
     /// nobody knows does no harm when there is another.
     fn may_repeat(&self, code: ErrorCode) -> bool {
-        let outcome_unknown = code == ErrorCode::Timeout && self.state == LegState::Accepted;
+        // A provider that came back may be at work already, though it has not accepted what it was given again.
+        let in_time = !matches!(code, ErrorCode::Timeout | ErrorCode::AcceptTimeout);
+        let outcome_unknown = !in_time && self.accepted_at.is_some();
         !self.streamed && (self.idempotent || !outcome_unknown)
     }
 }

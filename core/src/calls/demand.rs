@@ -46,10 +46,14 @@ impl Demand {
         self.expected_output.as_deref().and_then(|schema| Expected::read(schema).ok())
     }
 
-    /// The line of all calls that the same agents can take. `misfits`: the places, among all schemas of those who offer
-    /// the capability, of the ones that the body does not fit.
-    pub(crate) fn line(&self, name: &Arc<str>, misfits: &[usize]) -> LineKey {
+    /// The line of all calls that the same agents can take. `rights`: of the caller, where it may not call everything;
+    /// an agent's alias may stand for a name that it may not call. `misfits`: the places, among all schemas of those
+    /// who offer the capability, of the ones that the body does not fit.
+    pub(crate) fn line(&self, name: &Arc<str>, rights: Option<u128>, misfits: &[usize]) -> LineKey {
         let mut terms = Writer::default();
+        if let Some(rights) = rights {
+            terms.bin(&rights.to_le_bytes());
+        }
         if let Some(expected) = &self.expected_output {
             terms.bin(expected);
         }
@@ -74,10 +78,10 @@ mod tests {
     #[test]
     fn only_what_decides_who_can_take_a_call_makes_a_line() {
         let name: Arc<str> = "a".into();
-        let plain = Demand::default().line(&name, &[]);
+        let plain = Demand::default().line(&name, None, &[]);
         assert!(plain.terms.is_empty());
         let affine = Demand { affinity_key: Some("k".into()), ..Demand::default() };
-        assert_eq!(affine.line(&name, &[]), plain);
+        assert_eq!(affine.line(&name, None, &[]), plain);
         let lines = [
             Demand { agent: Some("p".into()), ..Demand::default() },
             Demand { version: Some("^1".into()), ..Demand::default() },
@@ -85,10 +89,13 @@ mod tests {
             Demand { require: [("k".into(), "v".into())].into(), ..Demand::default() },
             Demand { expected_output: Some([1].into()), ..Demand::default() },
         ]
-        .map(|demand| demand.line(&name, &[]));
-        assert_ne!(Demand::default().line(&name, &[1]), plain);
+        .map(|demand| demand.line(&name, None, &[]));
+        assert_ne!(Demand::default().line(&name, None, &[1]), plain);
+        assert_ne!(Demand::default().line(&name, Some(1), &[]), plain);
         for (place, line) in lines.iter().enumerate() {
             assert!(*line != plain && !lines[..place].contains(line), "{line:?}");
         }
+        let [some, other] = [1, 2].map(|rights| Demand::default().line(&name, Some(rights), &[]));
+        assert!(some != plain && some != other && !lines.contains(&some));
     }
 }

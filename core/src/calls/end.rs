@@ -9,7 +9,7 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::{Call, Failure, LEG_BYTES, Leg, LegState, Listener, Refusal, Tried};
+use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
 use crate::effects::{DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::session::Lane;
@@ -48,11 +48,10 @@ impl Ended<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
     given_at: Now,
-    accepted_at: Option<Now>,
+    pub(crate) accepted_at: Option<Now>,
     ended_at: Now,
     attempt: u32,
     load: (u32, u32),
-    pub(crate) state: LegState,
     pub(crate) idempotent: bool,
     /// Pieces of its result went to the caller.
     pub(crate) streamed: bool,
@@ -66,7 +65,6 @@ impl Leg {
             ended_at: now,
             attempt: self.attempt,
             load: self.load,
-            state: self.state,
             idempotent: self.idempotent,
             streamed: self.next_seq > 0,
         }
@@ -151,7 +149,7 @@ impl Hub {
             };
         }
         let last = call.open == 0;
-        let message = self.encode_end(call_index, target, tried, ended, End::Part);
+        let (message, _) = self.encode_end(call_index, target, tried, ended, End::Part);
         self.give_end(turn, call_index, message);
         if last {
             self.finish(turn, call_index, None, None, &Ended::done());
@@ -169,7 +167,7 @@ impl Hub {
     ) {
         let fan_out = self.calls.get(call_index).is_some_and(|call| call.fan_out);
         let end = if fan_out { End::Summary } else { End::Whole };
-        let message = self.encode_end(call_index, target, tried, ended, end);
+        let (message, whole) = self.encode_end(call_index, target, tried, ended, end);
         self.give_end(turn, call_index, message);
         self.stop_waiting(call_index);
         self.clear_call_timer(call_index);
@@ -181,7 +179,7 @@ impl Hub {
         }
         let outcome = ended.outcome();
         call.log.step(turn.now, Step::Ended(outcome));
-        self.remember(turn, &mut call, ended);
+        self.remember(turn, &mut call, ended, whole);
         self.announce_ended(turn, &call, outcome);
         match outcome {
             Outcome::Completed => self.counters.calls_completed += 1,
@@ -220,15 +218,17 @@ impl Hub {
         }
     }
 
-    /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id.
-    fn remember(&mut self, turn: &mut Turn<'_>, call: &mut Call, ended: &Ended<'_>) {
+    /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id. `whole`: with
+    /// the body that it came with.
+    fn remember(&mut self, turn: &mut Turn<'_>, call: &mut Call, ended: &Ended<'_>, whole: bool) {
         // A fan-out without parts ends by what it is given; one with parts is as final as any of them.
         let retryable = ended.failure.as_ref().is_some_and(|failure| failure.retryable);
         let kept = call.keep_ms > 0 && !retryable && (call.is_final || call.summary.targets == 0);
         let Some(ends) = call.ends.take().filter(|_| kept) else {
             return self.memory.remove(call.entry);
         };
-        let good = !call.fan_out && call.mode == CallMode::Call && ended.failure.is_none() && !ended.cached;
+        let good = whole && !call.fan_out && call.mode == CallMode::Call && !ended.cached;
+        let good = good && ended.failure.is_none();
         let until = turn.now.plus_ms(call.keep_ms);
         let forgotten = self.memory.end(call.entry, ends, until, good.then_some(turn.now));
         for _ in 0..forgotten {
@@ -281,7 +281,7 @@ impl Hub {
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
     }
 
-    /// Writes an end, under the id of the newest who waits.
+    /// Writes an end, under the id of the newest who waits. `false`: it says that what it was to say has no room.
     fn encode_end(
         &self,
         call_index: usize,
@@ -289,8 +289,8 @@ impl Hub {
         tried: Option<Try>,
         ended: &Ended<'_>,
         end: End,
-    ) -> Bytes {
-        let Some(call) = self.calls.get(call_index) else { return Bytes::new() };
+    ) -> (Bytes, bool) {
+        let Some(call) = self.calls.get(call_index) else { return (Bytes::new(), false) };
         let call_id = CallId::new(self.epoch(), call.number);
         let load = tried.map(|tried| tried.load);
         let route = (end != End::Summary).then(|| call.note.line(call.directed, load));
@@ -319,7 +319,7 @@ impl Hub {
         let message = encode(&result, ended.body);
         let most = self.settings.max_message;
         if message.len() <= most {
-            return message;
+            return (message, true);
         }
         // The provider's message was within the limit; only the hub's keys can have pushed it over. The
         // explaining ones go first, then the body.
@@ -327,7 +327,7 @@ impl Hub {
         result.route = None;
         let message = encode(&result, ended.body);
         if message.len() <= most {
-            return message;
+            return (message, true);
         }
         let failure = Failure::new(
             ErrorCode::PayloadTooLarge,
@@ -336,7 +336,7 @@ impl Hub {
         result.status = ResultStatus::Failed;
         result.error = Some(failure.entry());
         result.private = Private::default();
-        encode(&result, None)
+        (encode(&result, None), false)
     }
 
     /// Answers a CALL that did not become a call.

@@ -14,7 +14,7 @@ use crate::time::Now;
 
 /// A call that is to be routed again, apart from the hub: what it asks of who takes it.
 pub(super) struct Stored {
-    caller: usize,
+    pub(super) caller: usize,
     pub(super) name: Arc<str>,
     pub(super) demand: Demand,
     version: Option<semver::VersionReq>,

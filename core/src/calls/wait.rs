@@ -8,7 +8,9 @@ use super::asking::nobody;
 use super::give::{Carried, Copies};
 use super::{Call, Failure, Stage};
 use crate::hub::{Hub, Turn};
-use crate::routing::{Choice, NoRoute, Note, Routed, can_take, misfits, next_chance, route};
+use crate::routing::{
+    Choice, NoRoute, Note, Routed, all_who_can_take, can_take, chance_of, misfits, next_chance, route,
+};
 use crate::time::{Now, Timer};
 use crate::traces::Step;
 use crate::waiting::{First, Full};
@@ -73,8 +75,9 @@ impl Hub {
             return Err(nobody(why, &stored.name));
         };
         let until = until.min(call.budget_at);
+        let rights = self.registry.agents.get(stored.caller).and_then(|caller| caller.rights());
         let misfits = stored.with_wanted(turn.now, |wanted| misfits(&self.registry, wanted));
-        let line = stored.demand.line(&stored.name, &misfits);
+        let line = stored.demand.line(&stored.name, rights, &misfits);
         let place = match self.waiting.join(line, call.priority, call_index) {
             Ok(place) => place,
             Err(full) => return Err(no_room(&stored.name, full)),
@@ -93,35 +96,50 @@ impl Hub {
 
     /// Arranges for a look at a line when time alone lets one of its calls go: a `qps_limit` or a breaker.
     fn watch_the_clock(&mut self, now: Now, line: usize, name: &str) {
-        let Some(at) = next_chance(&self.registry, name, now) else { return };
-        if let Some(before) = self.waiting.set_timer(line, Some(at)) {
+        if let Some(at) = next_chance(&self.registry, name, now) {
+            self.look_at_line(line, at);
+        }
+    }
+
+    /// The same for the lines of one agent that has room, and could take more of them but for its `qps_limit` or its
+    /// breaker.
+    fn watch_the_clock_of(&mut self, now: Now, key: usize) {
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let mut moments: Vec<(usize, Now)> = Vec::new();
+        for offer in &agent.offers {
+            let Some(at) = chance_of(offer, now) else { continue };
+            let lines = offer.names().flat_map(|name| self.waiting.lines_of(name));
+            moments.extend(lines.map(|line| (line, at)));
+        }
+        for (line, at) in moments {
+            self.look_at_line(line, at);
+        }
+    }
+
+    /// Arranges for a look at a line, if none comes sooner.
+    fn look_at_line(&mut self, line: usize, at: Now) {
+        let before = self.waiting.set_timer(line, Some(at));
+        if before.is_some_and(|before| before <= at) {
+            self.waiting.set_timer(line, before);
+            return;
+        }
+        if let Some(before) = before {
             self.timers.clear(before, Timer::Line(line));
         }
         self.timers.set(at, Timer::Line(line));
     }
 
-    /// Time may have made room for a line.
+    /// Time may have made room for a line: whoever can take its calls serves all of its own, in their turn.
     pub(crate) fn on_line_timer(&mut self, turn: &mut Turn<'_>, line: usize) {
         self.waiting.set_timer(line, None);
-        while let Some(first) = self.waiting.first_of_line(line) {
-            let Some(name) = self.calls.get(first.call).map(|call| self.resolved(&call.capability)) else {
-                break;
-            };
-            if self.head_can_go(turn.now, first).is_none() {
-                return self.watch_the_clock(turn.now, line, &name);
-            }
-            self.let_go(turn, &name, first);
-        }
-    }
-
-    /// Whether anybody can take a call that waits; who it is narrowed to.
-    fn head_can_go(&self, now: Now, first: First) -> Option<()> {
-        let call = self.calls.get(first.call)?;
+        let Some(first) = self.waiting.first_of_line(line) else { return };
+        let Some(call) = self.calls.get(first.call) else { return };
         let stored = self.stored(call, call.narrowed(), false);
-        let (_, offered) = self.registry.names.get(&stored.name)?;
-        stored.with_wanted(now, |wanted| {
-            offered.by.iter().any(|key| can_take(&self.registry, *key, wanted)).then_some(())
-        })
+        let able = stored.with_wanted(turn.now, |wanted| all_who_can_take(&self.registry, wanted));
+        for key in able {
+            self.may_take_more(key);
+        }
+        self.watch_the_clock(turn.now, line, &stored.name);
     }
 
     /// Takes a call out of its line.
@@ -174,7 +192,9 @@ impl Hub {
             }
             let names = agent.offers.iter().flat_map(|offer| offer.names());
             let next = names.filter_map(|name| Some((name, self.first_for(turn.now, name, key)?)));
-            let Some((name, first)) = next.min_by_key(|(_, first)| first.place.number()) else { return };
+            let Some((name, first)) = next.min_by_key(|(_, first)| first.place.number()) else {
+                return self.watch_the_clock_of(turn.now, key);
+            };
             let name = Arc::clone(name);
             self.let_go(turn, &name, first);
         }

@@ -173,12 +173,20 @@ pub(crate) fn next_chance(registry: &Registry, name: &str, now: Now) -> Option<N
     let (name, offered) = registry.names.get(name)?;
     let agents = offered.by.iter().filter_map(|key| registry.agents.get(*key));
     let offers = agents.flat_map(|agent| agent.offers.iter().filter(|offer| offer.answers_to(name)));
-    let moments = offers.flat_map(|offer| {
-        let quota = offer.quota().map(|quota| quota.next_at(now));
-        let trial = offer.breaker().and_then(Breaker::opens_at);
-        [quota, trial].into_iter().flatten().filter(|at| *at > now)
-    });
-    moments.min()
+    offers.filter_map(|offer| chance_of(offer, now)).min()
+}
+
+/// When time alone may let an offer take a call that it cannot take now.
+pub(crate) fn chance_of(offer: &Offer, now: Now) -> Option<Now> {
+    let quota = offer.quota().map(|quota| quota.next_at(now));
+    let trial = offer.breaker().and_then(Breaker::opens_at);
+    [quota, trial].into_iter().flatten().filter(|at| *at > now).min()
+}
+
+/// Who can take a call, of all who offer its capability.
+pub(crate) fn all_who_can_take(registry: &Registry, wanted: &Wanted<'_>) -> Vec<usize> {
+    let Some((_, offered)) = registry.names.get(wanted.name) else { return Vec::new() };
+    offered.by.iter().copied().filter(|key| can_take(registry, *key, wanted)).collect()
 }
 
 /// The agents of these ids that are known, each once.

@@ -8,7 +8,7 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::Sim;
-use super::model::{Asked, Conn, Event, Intent, On, Select};
+use super::model::{Asked, Conn, Event, Intent, On, Select, Terms};
 use super::setting::{ASKED, BUDGET_MAX_MS};
 use super::settled::PROBE_MS;
 use crate::world::{call, cancel};
@@ -96,6 +96,8 @@ impl Sim {
             timeout_ms: self.dice.pick(&[0, 300, 1500, 4000]),
             accept_ms: self.dice.pick(&[0, 200, 500, 500]),
             keep_ms: self.dice.pick(&[0, 1000, 20_000]),
+            terms: self.new_terms(),
+            first: None,
             times_asked: 0,
             granted: 0,
             progress: None,
@@ -105,6 +107,26 @@ impl Sim {
         };
         self.players[agent].intents.push(intent);
         place
+    }
+
+    /// What it asks of its agents, and what may be done about trouble; one in four takes what comes at once.
+    fn new_terms(&mut self) -> Terms {
+        let simple = self.dice.percent(25);
+        let mut own = |share| !simple && self.dice.percent(share);
+        let (retries, fallback, cached, queue, waits) = (own(60), own(40), own(25), own(75), own(30));
+        let (affinity, version, prefer) = (own(15), own(8), own(10));
+        Terms {
+            retries: if retries { self.dice.from(1, 3) } else { 0 },
+            fallback,
+            cached_ms: if cached { self.dice.pick(&[300, 3000, 60_000]) } else { 0 },
+            queue,
+            wait_ms: if waits { self.dice.pick(&[100, 1000, 10_000]) } else { 0 },
+            priority: self.dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
+            policy: self.dice.pick(&[Policy::LeastLoaded, Policy::RoundRobin, Policy::Random]),
+            affinity: affinity.then(|| self.dice.pick(&["k1", "k2", "k3"])),
+            version: version.then(|| self.dice.pick(&["^1", "^2"])),
+            prefer: Labels(if prefer { vec![("zone", "west")] } else { Vec::new() }),
+        }
     }
 
     pub(super) fn ask(&mut self, id: ConnectionId) {
@@ -152,7 +174,7 @@ impl Sim {
         if let Some(asked) = self.conns.get_mut(&id).and_then(|conn| conn.asked.get_mut(&call_id)) {
             asked.body = intent.body;
         }
-        let message = self.call_message(call_id, &intent);
+        let message = Self::call_message(call_id, &intent);
         let again = self.dice.percent(4);
         self.send(id, message, On::Ask { call: call_id, again }, |_| {
             format!("CALL {call_id} {} {:?} #{}", intent.capability, intent.request_id, intent.number)
@@ -174,9 +196,10 @@ impl Sim {
         };
         let intent = &mut self.players[conn.agent].intents[place];
         intent.close_window(now);
+        intent.first.get_or_insert((now, self.registrations));
         asked.arrived = Some(now);
         asked.due = Some(now.plus_ms(if asked.shared { BUDGET_MAX_MS } else { intent.budget_ms }));
-        if !asked.shared && !intent.is_fan_out() && !intent.notify {
+        if !asked.shared && !intent.is_fan_out() && !intent.notify && intent.terms.are_plain() {
             asked.phase_due = Some(now.plus_ms(intent.accept_ms));
         }
     }
@@ -188,11 +211,10 @@ impl Sim {
         self.input(Input::Message { connection: id, message, fault: None }, || "the CALL again".to_owned());
     }
 
-    fn call_message(&mut self, id: u64, intent: &Intent) -> Bytes {
+    fn call_message(id: u64, intent: &Intent) -> Bytes {
         let body = vec![b'x'; intent.body];
         let number = number_raw(intent.number);
-        let policy = self.dice.pick(&[Policy::LeastLoaded, Policy::RoundRobin, Policy::Random]);
-        let priority = self.dice.pick(&[Priority::Low, Priority::Normal, Priority::High]);
+        let terms = &intent.terms;
         let asking = Call {
             request_id: intent.request_id.as_deref(),
             keep_ms: Some(intent.keep_ms),
@@ -202,8 +224,16 @@ impl Sim {
                 Select::Count(n) => Some(Selected::Count(n)),
                 Select::All => Some(Selected::All),
             },
-            policy: Some(policy),
-            priority: Some(priority),
+            policy: Some(terms.policy),
+            priority: Some(terms.priority),
+            retries: Some(terms.retries),
+            allow_fallback: terms.fallback,
+            allow_cached_ms: (terms.cached_ms > 0).then_some(terms.cached_ms),
+            queue: Some(terms.queue),
+            wait_ms: (terms.wait_ms > 0).then_some(terms.wait_ms),
+            affinity_key: terms.affinity,
+            version: terms.version,
+            labels: terms.prefer.clone(),
             mode: intent.notify.then_some(CallMode::Notify),
             require: Labels(intent.zone.map(|zone| ("zone", zone)).into_iter().collect()),
             stream: intent.stream,

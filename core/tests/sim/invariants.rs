@@ -6,7 +6,10 @@ use agent_reach_protocol::{Accept, CallResult, Dispatch, ToAgent};
 use super::Sim;
 use super::callers::PER_AGENT;
 use super::model::{Asked, Conn, Given, Intent, Player, Select};
+use super::network::version_of;
 use super::setting::{IN_FLIGHT, REGISTRATIONS, TWO_TIMEOUT_MS};
+use super::tries::Try;
+use super::waits;
 
 /// How the body of a piece begins.
 pub(crate) const PIECE: &str = "piece ";
@@ -15,6 +18,7 @@ pub(crate) const PIECE: &str = "piece ";
 pub(super) fn after_every_step(sim: &mut Sim) {
     let gauges = sim.hub.gauges();
     nothing_grows_without_bound(sim, &gauges);
+    waits::after_every_step(sim, &gauges);
     counters_agree_with_facts(sim);
     nothing_waits_unannounced(sim);
     // A tick that is late lets what is due wait with it.
@@ -72,18 +76,21 @@ pub(super) fn only_the_asker_cancels(now: Now, intent: &Intent) {
 
 /// A call goes only to an agent that may offer it, does offer it, and from a caller who may call it. What was
 /// queued before a change may still be there; what runs goes on.
-pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, attempt: u64) {
+pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, kind: Try) {
     let (target, name) = (&sim.players[conn.agent], given.capability.as_str());
-    if attempt > 1 {
-        let came_back = target.lived.get(&conn.life).is_some_and(|times| *times > 1);
-        assert!(came_back, "what_is_given_again_goes_to_the_same_life: {} got {given:?}", target.name);
+    if kind == Try::Resumed {
         return;
     }
     let declared = sim.players.iter().find(|player| player.name == given.caller);
     let declared = declared.and_then(|player| player.declares.as_ref());
+    // A call that runs goes on through a change of rules: whoever might ask may have it tried again.
+    let asked_since = sim.intent(given.number).and_then(|intent| intent.first).map(|(at, _)| at);
+    let might_ask = asked_since
+        .filter(|_| kind == Try::Again)
+        .is_some_and(|since| sim.rules_since(since).any(|rules| rules.may_call(&given.caller, name)));
     let allowed = sim.rules_since(conn.taken_since).any(|rules| {
         rules.may_provide(&target.name, name)
-            && rules.may_call(&given.caller, name)
+            && (might_ask || rules.may_call(&given.caller, name))
             && sim.intent(given.number).is_none_or(|intent| rules.resolve(intent.capability) == name)
     });
     let offered = conn.offered.get(name).is_some_and(|(on, since)| *on || *since >= conn.taken_since);
@@ -96,8 +103,8 @@ pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, att
 }
 
 /// Nothing new goes to an agent that is out of routing: silent, draining by its own word, or unhealthy.
-pub(super) fn nothing_new_to_who_is_out_of_routing(sim: &Sim, conn: &Conn, attempt: u64) {
-    if attempt > 1 {
+pub(super) fn nothing_new_to_who_is_out_of_routing(sim: &Sim, conn: &Conn, given: &Given, kind: Try) {
+    if kind == Try::Resumed {
         return;
     }
     let out = [conn.out.suspect, conn.out.status, conn.out.health];
@@ -107,7 +114,9 @@ pub(super) fn nothing_new_to_who_is_out_of_routing(sim: &Sim, conn: &Conn, attem
         conn.id,
         conn.out
     );
-    let drained = sim.drained.is_some_and(|since| since < conn.taken_since);
+    // What was asked before it began may still wait then.
+    let first = sim.intent(given.number).and_then(|intent| intent.first).map_or(sim.now, |(at, _)| at);
+    let drained = sim.drained.is_some_and(|since| since < conn.taken_since && since < first);
     assert!(!drained, "nothing_new_after_a_drain_began: {:?}", conn.id);
 }
 
@@ -121,6 +130,8 @@ pub(super) fn a_call_keeps_what_its_caller_said(
 ) {
     let named = intent.agents.is_empty() || intent.agents.contains(&target.name);
     let zone = intent.zone.is_none_or(|zone| zone == target.zone);
+    let own = (given.capability == "x.one").then(|| version_of(target.zone));
+    let version = intent.terms.version.is_none_or(|asked| own.is_some_and(|own| own[..1] == asked[1..]));
     let same_id = intent.request_id.as_ref().is_none_or(|own| *own == given.request_id);
     let in_budget = call.deadline_ms <= intent.budget_ms;
     // The same request id for something else, once the first is forgotten.
@@ -128,6 +139,7 @@ pub(super) fn a_call_keeps_what_its_caller_said(
     assert!(
         named
             && zone
+            && version
             && same_id
             && in_budget
             && (body == intent.body || retold && body == intent.body + 1)
@@ -217,7 +229,12 @@ fn nothing_grows_without_bound(sim: &Sim, gauges: &Gauges) {
         ("in_flight", gauges.in_flight, usize::try_from(slots).unwrap()),
         ("watches", gauges.watches, players * 16),
         // One for each connection, leg and agent, the sweep and the drain.
-        ("timers", gauges.timers, gauges.connections + gauges.in_flight + agents + 2),
+        // And one for each call that has no leg, and for each line that waits.
+        (
+            "timers",
+            gauges.timers,
+            gauges.connections + gauges.in_flight + agents + gauges.calls + gauges.waiting + 2,
+        ),
         ("outbound_bytes", gauges.outbound_bytes, gauges.connections * (sim.settings.outbound_bytes + 2048)),
         // The last call that had room may have further targets.
         ("open_bytes", gauges.open_bytes, sim.settings.open_bytes + players * 512),
@@ -303,8 +320,8 @@ pub(super) fn parts_add_up_to_the_summary(asked: &mut Asked, intent: &Intent, re
 }
 
 /// Nobody is given as new what somebody runs already, nor what was completed within the time of memory.
-pub(super) fn no_request_id_runs_twice(sim: &Sim, id: ConnectionId, given: &Given, attempt: u64) {
-    if attempt > 1 {
+pub(super) fn no_request_id_runs_twice(sim: &Sim, id: ConnectionId, given: &Given, kind: Try) {
+    if kind != Try::First {
         return;
     }
     let Some(intent) = sim.intent(given.number) else { return };

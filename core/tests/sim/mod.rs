@@ -11,6 +11,8 @@ mod reading;
 pub(crate) mod runner;
 mod setting;
 mod settled;
+mod tries;
+mod waits;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,6 +40,14 @@ pub(crate) struct Sim {
     places: Vec<ConnectionId>,
     /// `(caller, request_id)` that somebody completed, when, and until when the hub remembers it.
     ran: BTreeMap<(String, String), (Now, Now)>,
+    /// Intents by number, and when somebody completed them last.
+    done: BTreeMap<u64, Now>,
+    /// What became of each call of the hub at its providers.
+    runs: BTreeMap<u64, tries::Run>,
+    /// Sessions that were opened.
+    registrations: u64,
+    /// Most slots of an agent.
+    slots_most: u64,
     /// The hub's tick may come behind other things that were due with it.
     tardy: bool,
     /// Nobody begins anything new, and everybody answers.
@@ -93,6 +103,10 @@ impl Sim {
             numbers: 0,
             places: Vec::new(),
             ran: BTreeMap::new(),
+            done: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            registrations: 0,
+            slots_most: dice.pick(&[1, 2, 4]),
             tardy: dice.percent(30),
             quiet: false,
             drained: None,
@@ -131,11 +145,12 @@ impl Sim {
             name: format!("agent-{number}"),
             life: 1,
             conn: None,
-            slots: self.dice.from(1, 4),
+            slots: self.dice.from(1, self.slots_most),
             zone: self.dice.pick(&["east", "west"]),
             offers,
-            declares: self.dice.percent(10).then(|| vec!["x.one", "x.two"]),
-            qps: self.dice.percent(25).then_some(2.0),
+            declares: self.dice.percent(15).then(|| self.dice.pick(&setting::DECLARED).to_vec()),
+            qps: self.dice.percent(40).then_some(2.0),
+            fails: self.dice.pick(&[3, 3, 3, 70]),
             intents: Vec::new(),
             unfinished: Vec::new(),
             registered: VecDeque::new(),
@@ -155,6 +170,7 @@ impl Sim {
             (15, Event::Restart),
             (10, Event::Stop),
             (30, Event::Policy),
+            (60, Event::Poke),
             (15, Event::Jump),
         ] {
             if self.dice.percent(share) {
@@ -214,6 +230,7 @@ impl Sim {
             Event::Lose(agent) => self.lose(agent),
             Event::Audit => self.audit(),
             Event::Policy => self.change_rules(),
+            Event::Poke => self.poke(),
             Event::Stale => self.stale(),
             Event::Jump => self.jump(),
             Event::Drain => self.drain(),
@@ -251,6 +268,7 @@ impl Sim {
         };
         *self.met.entry(what).or_default() += 1;
         self.mark(what.as_bytes());
+        self.registrations += u64::from(matches!(fact, Fact::Registered { .. }));
         match fact {
             Fact::Left { agent, reason } => self.went(agent, *reason == "gone" || *reason == "stopped"),
             Fact::Registered { agent, replaced, .. } => {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agent_reach_core::{ConnectionId, Now};
+use agent_reach_protocol::{Labels, Policy, Priority};
 use bytes::Bytes;
 
 /// One intent of a caller; it may be asked for several times.
@@ -24,6 +25,9 @@ pub(crate) struct Intent {
     pub(crate) timeout_ms: u64,
     pub(crate) accept_ms: u64,
     pub(crate) keep_ms: u64,
+    pub(crate) terms: Terms,
+    /// When the hub got it first, and how many agents had registered until then.
+    pub(crate) first: Option<(Now, u64)>,
     pub(crate) times_asked: u64,
     /// Windows and CREDIT of all who asked for it, together.
     pub(crate) granted: u64,
@@ -35,6 +39,37 @@ pub(crate) struct Intent {
     pub(crate) window: Option<Now>,
     /// A window passed, so the hub may have cancelled it.
     pub(crate) abandoned: bool,
+}
+
+/// What a caller says of who may take its call, and of what may be done about trouble.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    /// Further tries on the same agent.
+    pub(crate) retries: u64,
+    pub(crate) fallback: bool,
+    /// Oldest result that will do, in milliseconds.
+    pub(crate) cached_ms: u64,
+    /// It waits while all are busy.
+    pub(crate) queue: bool,
+    /// It waits for so long for somebody to come.
+    pub(crate) wait_ms: u64,
+    pub(crate) priority: Priority,
+    pub(crate) policy: Policy,
+    pub(crate) affinity: Option<&'static str>,
+    pub(crate) version: Option<&'static str>,
+    pub(crate) prefer: Labels<'static>,
+}
+
+impl Terms {
+    /// One try at once, or none: each phase ends when it says.
+    pub(crate) fn are_plain(&self) -> bool {
+        self.retries == 0 && !self.fallback && self.cached_ms == 0 && !self.queue && self.wait_ms == 0
+    }
+
+    /// Tries that the hub may make beside those that a lost connection takes with it.
+    pub(crate) fn tries(&self) -> u64 {
+        1 + self.retries + u64::from(self.fallback)
+    }
 }
 
 /// How many targets an intent is for.
@@ -118,6 +153,7 @@ pub(crate) struct Given {
     pub(crate) call: u64,
     /// Number of the intent that it carries; 0 when it carries none.
     pub(crate) number: u64,
+    pub(crate) attempt: u64,
     pub(crate) body: usize,
     pub(crate) stream: bool,
     pub(crate) credit: u64,
@@ -141,10 +177,21 @@ pub(crate) enum On {
         call: u64,
         again: bool,
     },
-    /// A CHUNK of the intent with this number.
-    Piece(u64),
+    /// ACCEPT of an attempt of a call of the hub.
+    Accept {
+        call: u64,
+        attempt: u64,
+    },
+    /// A CHUNK of the intent with this number, in an attempt of a call of the hub.
+    Piece {
+        number: u64,
+        call: u64,
+        attempt: u64,
+    },
     /// A good RESULT.
     Answer(Box<Given>),
+    /// A RESULT that says how a call of the hub failed.
+    Failed(u64),
     /// The agent takes new calls, or it does not: by its word, and by its health.
     Routable {
         status: bool,
@@ -244,6 +291,8 @@ pub(crate) struct Player {
     pub(crate) declares: Option<Vec<&'static str>>,
     /// Its `qps_limit` for `x.two`.
     pub(crate) qps: Option<f64>,
+    /// In so many of a hundred calls it fails in a way that may pass.
+    pub(crate) fails: u64,
     pub(crate) intents: Vec<Intent>,
     /// Intents that were open when the connection went.
     pub(crate) unfinished: Vec<usize>,
@@ -270,6 +319,7 @@ pub(crate) enum Event {
     Lose(usize),
     Audit,
     Policy,
+    Poke,
     Stale,
     Jump,
     Drain,

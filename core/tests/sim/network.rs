@@ -88,17 +88,30 @@ impl Sim {
                     self.ask_is_repeated(id, message);
                 }
             }
-            On::Piece(number) => {
+            On::Accept { call, attempt } if heard && self.hub.counters().late == late => {
+                self.accepted_by_hub(call, attempt);
+            }
+            On::Failed(call) if heard && self.hub.counters().late == late => self.answered_to_hub(call),
+            On::Accept { .. } | On::Failed(_) => {}
+            On::Piece { number, call, attempt } => {
                 let now = self.now;
                 let taken = heard && self.hub.counters().late == late;
                 if let Some(intent) = self.intent_mut(number).filter(|_| taken) {
                     intent.progress = Some(now);
                 }
+                if taken {
+                    self.piece_taken(call, attempt);
+                }
             }
             On::Answer(given) => {
                 // What has no room in the memory may be the first to leave it.
                 let kept = self.met.get("evicted").copied() == evicted;
-                if heard && kept && self.hub.counters().late == late {
+                let taken = heard && self.hub.counters().late == late;
+                if taken {
+                    self.answered_to_hub(given.call);
+                    self.done.insert(given.number, self.now);
+                }
+                if taken && kept {
                     self.completed(&given);
                 }
             }
@@ -163,6 +176,7 @@ impl Sim {
         Capability {
             idempotent: name == "x.three",
             timeout_ms: (name == "x.two").then_some(TWO_TIMEOUT_MS),
+            version: (name == "x.one").then(|| version_of(self.players[agent].zone)),
             aliases: if name == "x.three" { vec!["third"] } else { Vec::new() },
             qps_limit: self.players[agent].qps.filter(|_| name == "x.two"),
             ..capability(name)
@@ -280,7 +294,7 @@ impl Sim {
 
     pub(super) fn set_rules(&mut self, rules: Rules) {
         self.rules.push((self.now, rules));
-        self.input(Input::SetPolicy(rules.policy()), || format!("rules: {rules:?}"));
+        self.say_rules(rules);
         *self.met.entry("policy").or_default() += 1;
     }
 
@@ -341,13 +355,15 @@ impl Sim {
         self.hub = Hub::new(self.settings.clone(), rules.policy());
         (self.drained, self.stopped, self.ends) = (None, false, 0);
         self.ran.clear();
+        self.done.clear();
+        self.runs.clear();
         for agent in 0..self.players.len() {
             let player = &mut self.players[agent];
             player.registered.clear();
             // What was open is forgotten, and asked for anew.
             for intent in &mut player.intents {
                 (intent.window, intent.abandoned, intent.cancelled) = (None, false, false);
-                (intent.times_asked, intent.granted) = (0, 0);
+                (intent.times_asked, intent.granted, intent.first) = (0, 0, None);
             }
             self.later(0, 2000, Event::Connect(agent));
         }
@@ -369,4 +385,9 @@ impl Sim {
             self.note(|| text);
         }
     }
+}
+
+/// What an agent of a zone offers `x.one` as.
+pub(super) fn version_of(zone: &str) -> &'static str {
+    if zone == "east" { "1.2.0" } else { "2.0.0" }
 }

@@ -78,7 +78,12 @@ impl Sim {
             3..=80 if !given.accepted => {
                 given.accepted = true;
                 for _ in 0..self.dice.pick(&[1, 1, 1, 1, 1, 2]) {
-                    self.send(id, encode(&accept(call), None), On::Nothing, |_| format!("ACCEPT {call}"));
+                    self.send(
+                        id,
+                        encode(&accept(call), None),
+                        On::Accept { call: given.call, attempt: given.attempt },
+                        |_| format!("ACCEPT {call}"),
+                    );
                 }
             }
             _ if given.stream && given.pieces > 0 => {
@@ -112,7 +117,7 @@ impl Sim {
         let size = usize::try_from(self.dice.pick(&[0, 50, 900])).unwrap();
         body.resize(body.len().max(self.at_the_limit().unwrap_or(size)), b' ');
         let message = encode(&said, Some(&body));
-        let on = On::Piece(given.number);
+        let on = On::Piece { number: given.number, call: given.call, attempt: given.attempt };
         self.send(id, message.clone(), on, |_| format!("CHUNK {call} #{}", said.seq));
         if self.dice.percent(1) {
             // Twice the same piece is one too many, but for a provider that begins again.
@@ -129,7 +134,11 @@ impl Sim {
     pub(super) fn answer(&mut self, id: ConnectionId, call: u64, given: Given) {
         let mut body = format!("done {} {}", given.number, given.body).into_bytes();
         body.resize(body.len().max(self.at_the_limit().unwrap_or(0)), b' ');
+        let fails = self.conns.get(&id).map_or(0, |conn| self.players[conn.agent].fails);
         let (text, message, good) = match self.dice.from(0, 9) {
+            _ if !self.quiet && self.dice.percent(fails) => {
+                ("it may pass", encode(&failed(call, "my-own", true), None), false)
+            }
             0 if !self.quiet => ("overloaded", encode(&failed(call, "overloaded", true), None), false),
             1 if !self.quiet => ("handler_error", encode(&failed(call, "my-own", false), None), false),
             _ if given.cancelled => ("cancelled", encode(&failed(call, "cancelled", false), None), false),
@@ -139,7 +148,7 @@ impl Sim {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.given.remove(&call);
         }
-        let on = if good { On::Answer(Box::new(given)) } else { On::Nothing };
+        let on = if good { On::Answer(Box::new(given)) } else { On::Failed(given.call) };
         self.send(id, message.clone(), on, |_| format!("RESULT {call} {text}"));
         if self.dice.percent(5) {
             self.send(id, message, On::Nothing, |_| format!("RESULT {call} {text} once more"));

@@ -9,6 +9,7 @@ use super::Sim;
 use super::callers::NUMBER;
 use super::invariants::{self, PIECE};
 use super::model::{Event, Given, On};
+use super::tries::{self, Try};
 use crate::world::credit;
 
 impl Sim {
@@ -194,6 +195,7 @@ impl Sim {
             request_id: call.request_id.to_owned(),
             capability: call.capability.to_owned(),
             number,
+            attempt: call.attempt,
             body: body.len(),
             stream: call.stream,
             credit,
@@ -204,15 +206,16 @@ impl Sim {
             cancelled: false,
             notify: call.mode == CallMode::Notify,
         };
+        let kind = self.tried(id, &given);
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if call.attempt == 1 && given.capability == "x.two" {
+        if kind != Try::Resumed && given.capability == "x.two" {
             conn.taken += 1;
         }
         let conn = &self.conns[&id];
         let target = &self.players[conn.agent];
-        invariants::only_authorised_targets(self, conn, &given, call.attempt);
-        invariants::nothing_new_to_who_is_out_of_routing(self, conn, call.attempt);
-        invariants::no_request_id_runs_twice(self, id, &given, call.attempt);
+        invariants::only_authorised_targets(self, conn, &given, kind);
+        invariants::nothing_new_to_who_is_out_of_routing(self, conn, &given, kind);
+        invariants::no_request_id_runs_twice(self, id, &given, kind);
         invariants::quotas_hold(self.now, target, conn);
         if let Some(intent) = self.intent(number) {
             invariants::a_call_keeps_what_its_caller_said(intent, target, &given, call, body.len());
@@ -295,15 +298,21 @@ impl Sim {
             let intent = &self.players[conn.agent].intents[intent];
             invariants::parts_add_up_to_the_summary(asked, intent, result);
             invariants::no_deadline_comes_early(self.now, asked, intent, code);
+            tries::attempts_stay_within_their_bound(intent, result);
             if code == "cancelled" {
                 invariants::only_the_asker_cancels(self.now, intent);
             }
-            if let Some(body) = body {
+            if result.cached && !result.duplicate && !asked.shared {
+                let (since, intent, size) = (conn.taken_since, intent.clone(), asked.body);
+                tries::a_cached_answer_is_as_young_as_asked(self, since, &intent, size, body);
+            } else if let Some(body) = body.filter(|_| !result.cached) {
                 let said = format!("done {} {}", intent.number, asked.body);
                 invariants::an_answer_is_of_its_own_call(&said, body);
             }
         }
-        if !result.more {
+        if !result.more
+            && let Some(conn) = self.conns.get_mut(&id)
+        {
             conn.asked.remove(&call);
         }
     }

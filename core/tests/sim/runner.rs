@@ -116,6 +116,8 @@ impl Report {
             self.threads,
             self.failed.len()
         );
+        let met: Vec<String> = self.met.iter().map(|(what, times)| format!("{what} {times}")).collect();
+        writeln!(lines, "met: {}", met.join(", ")).unwrap();
         let mut by_name: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for (seed, text) in &self.failed {
             let name = text.lines().next().unwrap_or_default().split(':').next().unwrap_or_default();

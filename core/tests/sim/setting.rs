@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_reach_core::{Policy, Rule, Settings};
+use agent_reach_core::{BreakerSettings, Policy, Rule, Settings};
 
 use super::dice::Dice;
 use super::model::RESUME_MS;
@@ -13,6 +13,9 @@ pub(crate) const CAPABILITIES: [&str; 4] = ["x.one", "x.two", "x.three", "x.secr
 /// Names that callers ask for: capabilities, an alias of the policy, one of an agent, and another spelling.
 pub(crate) const ASKED: [&str; 8] =
     ["x.one", "x.one", "x.two", "x.three", "x.secret", "also.one", "third", "X.One"];
+
+/// What some callers declare; the last may call an alias, and not what it stands for.
+pub(crate) const DECLARED: [&[&str]; 2] = [&["x.one", "x.two"], &["x.one", "third"]];
 
 /// Longest budget of a simulated call, in milliseconds.
 pub(crate) const BUDGET_MAX_MS: u64 = 8000;
@@ -47,6 +50,13 @@ pub(crate) fn settings(seed: u64, dice: &mut Dice) -> Settings {
         watch_bytes: dice.pick(&[2000, 1 << 20]),
         names: dice.pick(&[2, 1000, 1000]),
         traces: 50,
+        retry_base_ms: dice.pick(&[40, 200, 500]),
+        retry_jitter_ms: dice.pick(&[0, 100]),
+        queue_len: dice.pick(&[2, 10_000, 10_000]),
+        breaker: match dice.percent(60) {
+            true => BreakerSettings { window_ms: 2000, min_success: 0.6, min_calls: 3, open_ms: 500 },
+            false => BreakerSettings::default(),
+        },
         ..Settings::default()
     }
 }

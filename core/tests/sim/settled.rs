@@ -1,12 +1,12 @@
 //! What has to be left when nothing goes on any more: nothing.
 
 use agent_reach_core::{ConnectionId, Gauges};
-use agent_reach_protocol::{AgentStatus, Call, encode};
+use agent_reach_protocol::{AgentStatus, Call, Update, encode};
 
 use super::model::{Asked, Event, On, RESUME_MS};
 use super::setting::{BUDGET_MAX_MS, IN_FLIGHT, Rules};
 use super::{Sim, invariants};
-use crate::world::{call, cancel};
+use crate::world::{call, cancel, update};
 
 /// Time in which a probe is answered, in milliseconds.
 pub(super) const PROBE_MS: u64 = 3000;
@@ -101,10 +101,23 @@ impl Sim {
             }
             left -= slots;
             self.say_status(id, AgentStatus::Ready, 100);
+            self.say_anew(id, name);
             for _ in 0..slots {
                 self.ask_directly(asker, name, &target);
             }
             *self.met.entry("probed").or_default() += 1;
+        }
+    }
+
+    /// What is withdrawn and offered again has failed nobody yet.
+    fn say_anew(&mut self, id: ConnectionId, name: &'static str) {
+        let Some(agent) = self.conns.get(&id).map(|conn| conn.agent) else { return };
+        for add in [false, true] {
+            let said = match add {
+                true => Update { add: vec![self.offer(agent, name)], ..update() },
+                false => Update { remove: vec![name], ..update() },
+            };
+            self.send(id, encode(&said, None), On::Offer { name, add }, |_| format!("UPDATE {name} {add}"));
         }
     }
 
@@ -130,6 +143,8 @@ fn all_slots_are_free(sim: &Sim, windows: usize) {
     let left = [
         ("calls", gauges.calls),
         ("in_flight", gauges.in_flight),
+        ("waiting", gauges.waiting),
+        ("breakers_half_open", gauges.breakers_half_open),
         ("open_bytes", gauges.open_bytes),
         ("watches", gauges.watches),
         ("agents_away", gauges.agents_away),
