@@ -196,7 +196,10 @@ impl Sim {
             return;
         };
         let intent = &mut self.players[conn.agent].intents[place];
-        intent.close_window(now);
+        // The same id for something else does not join what waits for its caller.
+        if asked.body == intent.body || intent.window.is_some_and(|end| now >= end) {
+            intent.close_window(now);
+        }
         intent.first.get_or_insert((now, self.registrations));
         asked.arrived = Some(now);
         asked.due = Some(now.plus_ms(if asked.shared { BUDGET_MAX_MS } else { intent.budget_ms }));
