@@ -78,7 +78,7 @@ fn where_only_a_quota_lets_calls_go_the_urgent_do_not_starve_the_others() {
     let given = w.take("p");
     let low = given.iter().filter(|outgoing| {
         let message = outgoing.message();
-        let read = message.as_ref().map(|message| decode_to_agent(message));
+        let read = message.as_ref().map(decode_to_agent);
         matches!(read, Some(Ok((ToAgent::Call(call), _))) if call.priority == Priority::Low)
     });
     assert_eq!(low.count(), 1, "every eighth turn is its own");

@@ -84,8 +84,8 @@ impl Sim {
         let intent = Intent {
             number: agent as u64 * PER_AGENT + place as u64 + 1,
             request_id: self.dice.percent(70).then(|| format!("intent-{place}")),
-            capability: self.dice.pick(&ASKED),
-            body: usize::try_from(self.dice.pick(&[0, 10, 400, 1500])).unwrap(),
+            capability: if self.alike { "x.one" } else { self.dice.pick(&ASKED) },
+            body: if self.alike { 10 } else { self.dice.pick(&[0, 10, 400, 1500]) },
             stream: self.dice.percent(40),
             credit: self.dice.from(0, 6),
             select,
@@ -112,8 +112,9 @@ impl Sim {
     /// What it asks of its agents, and what may be done about trouble; one in four takes what comes at once.
     fn new_terms(&mut self) -> Terms {
         let simple = self.dice.percent(25);
+        let cached = if self.alike { 70 } else { 25 };
         let mut own = |share| !simple && self.dice.percent(share);
-        let (retries, fallback, cached, queue, waits) = (own(60), own(40), own(25), own(75), own(30));
+        let (retries, fallback, cached, queue, waits) = (own(60), own(40), own(cached), own(75), own(30));
         let (affinity, version, prefer) = (own(15), own(8), own(10));
         Terms {
             retries: if retries { self.dice.from(1, 3) } else { 0 },
@@ -195,7 +196,10 @@ impl Sim {
             return;
         };
         let intent = &mut self.players[conn.agent].intents[place];
-        intent.close_window(now);
+        // The same id for something else does not join what waits for its caller.
+        if asked.body == intent.body || intent.window.is_some_and(|end| now >= end) {
+            intent.close_window(now);
+        }
         intent.first.get_or_insert((now, self.registrations));
         asked.arrived = Some(now);
         asked.due = Some(now.plus_ms(if asked.shared { BUDGET_MAX_MS } else { intent.budget_ms }));

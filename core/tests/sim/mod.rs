@@ -48,6 +48,8 @@ pub(crate) struct Sim {
     registrations: u64,
     /// Most slots of an agent.
     slots_most: u64,
+    /// Callers ask for much the same, and take older results for it.
+    alike: bool,
     /// The hub's tick may come behind other things that were due with it.
     tardy: bool,
     /// Nobody begins anything new, and everybody answers.
@@ -107,6 +109,7 @@ impl Sim {
             runs: BTreeMap::new(),
             registrations: 0,
             slots_most: dice.pick(&[1, 2, 4]),
+            alike: dice.percent(20),
             tardy: dice.percent(30),
             quiet: false,
             drained: None,

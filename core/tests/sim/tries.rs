@@ -128,6 +128,13 @@ pub(super) fn attempts_stay_within_their_bound(intent: &Intent, result: &CallRes
     let moves = result.attempts.windows(2).filter(|pair| pair[0].target != pair[1].target).count();
     let allowed = usize::from(intent.terms.fallback && intent.agents.is_empty());
     assert!(moves <= allowed, "{name}: {moves} agents further: {result:?} of {intent:?}");
+    let first = result.attempts.first().map(|tried| tried.target);
+    let at_first = result.attempts.iter().filter(|tried| Some(tried.target) == first);
+    let at_first = at_first.filter(|tried| tried.reason != "its connection was lost").count() as u64;
+    assert!(
+        at_first <= 1 + intent.terms.retries,
+        "{name}: {at_first} on one agent: {result:?} of {intent:?}"
+    );
     let code = result.error.as_ref().map(|error| error.code);
     assert!(code != Some("degraded") || !tiers_are_off(intent), "{name}: {result:?} of {intent:?}");
 }

@@ -217,6 +217,19 @@ pub(crate) fn call(script: &mut Script<'_>) -> Bytes {
     if choices & 128 != 0 {
         keys.text("version", script.pick(&["^1", ">=2", "what"]));
     }
+    // What waits, and for how long: of the bits above, so that what was found keeps its meaning.
+    match choices & 12 {
+        0 => {}
+        4 => keys.text("priority", "low"),
+        8 => keys.text("priority", "high"),
+        _ => keys.text("priority", "normal"),
+    }
+    if choices & 3 == 3 {
+        keys.key("queue").bool(false);
+    }
+    if choices & 65 == 65 {
+        keys.uint("allow_cached_ms", 5000);
+    }
     let body = body(script);
     keys.message(Kind::Call, body.as_deref())
 }

@@ -8,8 +8,10 @@ mod script;
 use std::collections::BTreeMap;
 
 use agent_reach_core::{
-    ConnectionId, Effects, Gauges, Hub, Input, Now, Outgoing, Peer, Policy, Rule, Settings,
+    BreakerSettings, ConnectionId, Effects, Fact, Gauges, Hub, Input, Now, Outgoing, Peer, Policy, Rule,
+    Settings, Tier,
 };
+use agent_reach_protocol::Kind;
 use bytes::Bytes;
 
 use envelopes::AGENTS;
@@ -44,10 +46,14 @@ struct World<'a> {
     settings: Settings,
     places: [Option<Conn>; PLACES],
     generation: u32,
+    /// The number of the rules in force.
+    rules: u8,
+    /// Calls that went to another agent after a failure.
+    moved: u64,
 }
 
 fn settings(script: &mut Script<'_>) -> Settings {
-    Settings {
+    let settings = Settings {
         seed: 7,
         handshake_timeout_ms: 1000,
         keepalive_ms: 1000,
@@ -67,8 +73,12 @@ fn settings(script: &mut Script<'_>) -> Settings {
         traces: 20,
         names: 20,
         watch_bytes: script.pick(&[1 << 20, 2000]),
+        retry_base_ms: 100,
+        breaker: BreakerSettings { window_ms: 2000, min_success: 0.6, min_calls: 2, open_ms: 500 },
         ..Settings::default()
-    }
+    };
+    // Of the bytes that are there, so that what was found keeps its meaning.
+    Settings { queue_len: settings.max_in_flight / 2, ..settings }
 }
 
 /// The rules by number: all, some, none.
@@ -103,6 +113,8 @@ impl<'a> World<'a> {
             settings,
             places: [const { None }; PLACES],
             generation: 0,
+            rules: 0,
+            moved: 0,
         }
     }
 
@@ -112,8 +124,9 @@ impl<'a> World<'a> {
             2..=10 => self.at_a_place(),
             11 | 12 => self.time_passes(),
             13 => {
-                let number = self.script.byte();
-                self.input(Input::SetPolicy(policy(number)));
+                self.say_rules_again();
+                self.rules = self.script.byte();
+                self.input(Input::SetPolicy(policy(self.rules)));
             }
             14 if self.script.byte() > 250 => self.input(Input::Stop),
             15 if self.script.byte() > 230 => {
@@ -262,6 +275,8 @@ impl<'a> World<'a> {
                 "{id:?} is woken for nothing"
             );
         }
+        let moved = effects.facts.iter().filter(|fact| matches!(fact, Fact::Retry(Tier::OtherAgent)));
+        self.moved += moved.count() as u64;
     }
 
     fn everybody_reads(&mut self) {
@@ -283,8 +298,9 @@ impl<'a> World<'a> {
     }
 
     fn check(&self) {
-        let Gauges { connections, outbound_bytes, open_bytes, remembered_bytes, calls, .. } =
-            self.hub.gauges();
+        let gauges = self.hub.gauges();
+        self.check_waiting(&gauges);
+        let Gauges { connections, outbound_bytes, open_bytes, remembered_bytes, calls, .. } = gauges;
         let open = self.places.iter().flatten().count();
         assert_eq!(connections, open);
         let largest = self.settings.max_message + OUTBOUND_SLACK;
@@ -294,6 +310,29 @@ impl<'a> World<'a> {
         let remembered_most = self.settings.dedupe_bytes + calls * ENTRY_MOST;
         assert!(remembered_bytes <= remembered_most, "{remembered_bytes} remembered");
         assert!(calls <= AGENTS.len() * self.settings.max_in_flight, "{calls} calls");
+    }
+
+    fn check_waiting(&self, gauges: &Gauges) {
+        let queued = self.hub.queued();
+        let all: usize = queued.iter().map(|(_, len)| len).sum();
+        assert_eq!(all, gauges.waiting, "{queued:?}");
+        assert!(gauges.waiting <= gauges.calls, "{gauges:?}");
+        assert!(queued.iter().all(|(_, len)| *len <= self.settings.queue_len), "{queued:?}");
+        assert!(gauges.breakers_half_open <= gauges.in_flight, "a trial without a call: {gauges:?}");
+        // One for each connection, leg, call without a leg, line and agent; the sweep and the drain.
+        let most = 2 * gauges.calls + gauges.connections + gauges.in_flight + AGENTS.len() + 2;
+        assert!(gauges.timers <= most, "{gauges:?}");
+    }
+
+    /// The same rules once more let no call go that waits: it could have gone before.
+    fn say_rules_again(&mut self) {
+        let before = (self.hub.counters().frames_out(Kind::Call), self.hub.gauges().waiting);
+        let due = self.hub.next_timeout().is_some_and(|next| next <= self.now.plus_ms(3));
+        let moved = self.moved;
+        self.input(Input::SetPolicy(policy(self.rules)));
+        let moved = self.moved - moved;
+        let given = self.hub.counters().frames_out(Kind::Call) - before.0;
+        assert!(due || given <= moved, "{given} of {} calls waited for who could take them", before.1);
     }
 
     /// When everybody has left and every window has passed, nothing is left of anybody.
