@@ -62,7 +62,7 @@ impl<T: FromPayload> CallBuilder<T> {
     }
 
     /// The processing time that would be liked; a provider that expects to miss it says so when it accepts: see
-    /// [`PendingCall::accepted`].
+    /// [`PendingCall::would_timeout`].
     pub const fn preferred_timeout(mut self, timeout: Duration) -> Self {
         self.spec.preferred_timeout = Some(timeout);
         self

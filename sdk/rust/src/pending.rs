@@ -47,11 +47,10 @@ pub(crate) fn typed<T: FromPayload>(reply: Reply<Payload>) -> Result<Reply<T>, C
 /// # async fn ask(agent: Agent) -> Result<String, CallError> {
 /// let liked = Duration::from_secs(2);
 /// let mut pending = agent.call::<String>("report.build", "May").preferred_timeout(liked).start().await?;
-/// if let Some(accepted) = pending.accepted().await? && accepted.would_timeout {
-///     match accepted.wait {
-///         Some(wait) if wait < 2 * liked => {}                  // wait on
-///         _ => drop(pending.elsewhere().await?),                // or cancel() it
-///     }
+/// if let Some(late) = pending.would_timeout().await
+///     && late.wait.is_none_or(|wait| wait > 2 * liked)
+/// {
+///     pending.elsewhere().await?; // or pending.cancel(), or nothing to wait on
 /// }
 /// pending.result().await
 /// # }
@@ -75,8 +74,8 @@ impl<T: FromPayload> PendingCall<T> {
         Ok(Self { agent, spec, made, inbox, acceptance: None, end: None, result: PhantomData })
     }
 
-    /// Waits for phase one: a provider has the call, and perhaps says that it will take longer than was liked.
-    /// `None` when the result came first, which quick providers let stand for it.
+    /// Waits for phase one: a provider has the call. `None` when the result came first, which quick providers let
+    /// stand for it.
     ///
     /// # Errors
     /// The call's failure, when it failed before.
@@ -87,6 +86,21 @@ impl<T: FromPayload> PendingCall<T> {
         match &self.end {
             Some(Err(error)) if self.acceptance.is_none() => Err(error.clone()),
             Some(_) | None => Ok(self.acceptance.clone()),
+        }
+    }
+
+    /// Waits until a provider says that it will miss [`crate::CallBuilder::preferred_timeout`], which it can with
+    /// phase one or later. `None` when the call ended before any did; its end is for [`PendingCall::reply`] to
+    /// tell.
+    pub async fn would_timeout(&mut self) -> Option<Acceptance> {
+        loop {
+            if self.end.is_some() {
+                return None;
+            }
+            if let Some(acceptance) = self.acceptance.as_ref().filter(|acceptance| acceptance.would_timeout) {
+                return Some(acceptance.clone());
+            }
+            self.advance().await;
         }
     }
 

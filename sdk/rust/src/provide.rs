@@ -319,9 +319,9 @@ impl Context {
         self.inner.events.send(emit).await.map_err(|_| EmitError::Cancelled)
     }
 
-    /// Says how long this will take, from now. A caller that would like it sooner is told so with the
-    /// acceptance, and decides whether to wait. Counts only before anything else was sent, which is for the first
-    /// 5 ms; a handler that says nothing is expected to take as long as those of its capability usually do.
+    /// Says how long this will take, from now. A caller that would like it sooner is told so, and decides whether
+    /// to wait; the hub passes 16 such words of one run on. A handler that says nothing is expected to take as long
+    /// as those of its capability usually do.
     pub async fn would_take(&self, time: Duration) {
         let word = Work::WouldTake(self.inner.call.run, time);
         if self.inner.events.send(word).await.is_err() {

@@ -237,7 +237,7 @@ impl Running {
     pub(crate) fn on_would_take(&mut self, cx: &mut Context<'_>, key: RunKey, time: Duration) {
         let Some(run) = self.runs.get_mut(&key) else { return };
         run.expected = Some(time);
-        if !run.accepted && run.preferred.is_some_and(|preferred| time > preferred) {
+        if run.preferred.is_some_and(|preferred| time > preferred) {
             accept(cx, run, Outlook { before: None, time: Some(time) });
         }
     }

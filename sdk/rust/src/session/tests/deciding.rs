@@ -50,6 +50,8 @@ fn a_handler_that_will_be_late_says_so_at_once_and_one_that_will_not_says_nothin
     assert_eq!(said(&world.one()), (true, Some(5000), None));
     world.pass(ms(5));
     assert_eq!(said(&world.one()), (false, None, None), "the other's own");
+    world.give(Work::WouldTake(punctual, ms(5001)));
+    assert_eq!(said(&world.one()), (true, Some(5001), None), "it has changed its mind");
 }
 
 #[test]
