@@ -9,13 +9,18 @@
 //! call      = ["order.create", "hub.agents.*"]
 //! [aliases]
 //! "invoices.make" = "invoice.create"
+//! [capabilities."invoice.create"]           # with one such section, nothing that has none may be offered
+//! description = "Makes an invoice of an order"
 //! ```
 //!
 //! The first rule that matches an identity counts; an identity that none matches is unauthorized. A pattern
 //! is a capability name, `prefix.*` (below the prefix, not the prefix itself) or `*`. Any other form is a
 //! problem with its line: a rule that is loaded must mean what its author reads.
+//!
+//! The sections of capabilities are the dictionary. It is closed unless the top of the file says
+//! `dictionary = "open"`: an agent that registers another name does so without it, and is told the nearest ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use agent_reach_protocol::limits;
@@ -31,8 +36,13 @@ pub const MAX_RULES: usize = 100_000;
 pub const MAX_LIST: usize = limits::LIST_MAX;
 /// Most aliases of a file.
 pub const MAX_ALIASES: usize = 10_000;
+/// Most names of the dictionary.
+pub const MAX_CAPABILITIES: usize = 10_000;
 /// Longest identity in bytes.
 pub const MAX_IDENTITY_BYTES: usize = 2_048;
+
+/// Longest description of a capability in bytes.
+pub const MAX_DESCRIPTION_BYTES: usize = 1_024;
 
 /// A policy as it is written. Every pattern and name in it is of the grammar.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +53,10 @@ pub struct PolicyFile {
     pub rules: Vec<Rule>,
     /// Alias to the capability that it stands for, which is never an alias itself.
     pub aliases: BTreeMap<String, String>,
+    /// The dictionary: names of capabilities, and what they are for, in words.
+    pub capabilities: BTreeMap<String, Option<String>>,
+    /// Whether names outside of the dictionary may be offered. Default: only when it is empty.
+    pub open: bool,
 }
 
 /// What one identity, or everybody else, may do.
@@ -73,7 +87,7 @@ impl PolicyFile {
     /// # Errors
     /// Every problem that was found, in the order of the lines.
     pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Problem>> {
-        let mut reader = Reader { file, text, problems: Vec::new() };
+        let mut reader = Reader { file, text, problems: Vec::new(), dictionary: None };
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let at = error.span().map_or(0, |span| span.start);
@@ -91,6 +105,12 @@ impl PolicyFile {
         }
         reader.problems.sort();
         Err(reader.problems)
+    }
+
+    /// The only names that may be offered; `None`: any.
+    #[must_use]
+    pub fn dictionary(&self) -> Option<BTreeSet<String>> {
+        (!self.open).then(|| self.capabilities.keys().cloned().collect())
     }
 
     /// The rule that counts for an identity.
@@ -119,13 +139,23 @@ struct Reader<'a> {
     file: &'a str,
     text: &'a str,
     problems: Vec<Problem>,
+    /// The only names that may be offered.
+    dictionary: Option<BTreeSet<String>>,
 }
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
 impl Reader<'_> {
     fn policy(&mut self, table: &DeTable<'_>) -> PolicyFile {
-        let mut policy = PolicyFile { version: 0, rules: Vec::new(), aliases: BTreeMap::new() };
+        let mut policy = PolicyFile {
+            version: 0,
+            rules: Vec::new(),
+            aliases: BTreeMap::new(),
+            capabilities: self.capabilities(table),
+            open: self.is_open(table),
+        };
+        // Rules and aliases are held against it.
+        self.dictionary = policy.dictionary();
         let mut versioned = false;
         for (key, value) in table {
             let at = key.span().start;
@@ -136,15 +166,11 @@ impl Reader<'_> {
                 }
                 "rules" => policy.rules = self.rules(at, value),
                 "aliases" => policy.aliases = self.aliases(at, value),
-                "capabilities" => self.problem(
-                    at,
-                    "capabilities",
-                    "the dictionary of capabilities is not supported in this version; remove these sections",
-                ),
+                "dictionary" | "capabilities" => {}
                 other => self.problem(
                     at,
                     other,
-                    "unknown key, expected version, [[rules]] or [aliases]; correct its spelling or remove it",
+                    "unknown key, expected version, dictionary, [[rules]], [aliases] or [capabilities.\"NAME\"]; correct its spelling or remove it",
                 ),
             }
         }
@@ -161,6 +187,83 @@ impl Reader<'_> {
             self.problem(value.span().start, "version", "is no whole number; write for example version = 1");
             0
         })
+    }
+
+    /// Whether any name may be offered.
+    fn is_open(&mut self, table: &DeTable<'_>) -> bool {
+        let listed = table.contains_key("capabilities");
+        let Some(value) = table.get("dictionary") else { return !listed };
+        match value.get_ref().as_str() {
+            Some("open") => true,
+            Some("closed") if listed => false,
+            Some("closed") => {
+                let reason = "is closed and has no names, so nothing could be offered; write a section as \
+                              [capabilities.\"order.create\"] for each";
+                self.problem(value.span().start, "dictionary", reason);
+                false
+            }
+            Some(_) | None => {
+                self.problem(value.span().start, "dictionary", "is neither \"open\" nor \"closed\"");
+                true
+            }
+        }
+    }
+
+    fn capabilities(&mut self, table: &DeTable<'_>) -> BTreeMap<String, Option<String>> {
+        let mut capabilities = BTreeMap::new();
+        let Some(value) = table.get("capabilities") else { return capabilities };
+        let at = value.span().start;
+        let Some(table) = value.get_ref().as_table() else {
+            let reason = "is made of sections; write [capabilities.\"order.create\"] for each name";
+            self.problem(at, "capabilities", reason);
+            return capabilities;
+        };
+        if table.len() > MAX_CAPABILITIES {
+            let reason = format!("has more than {MAX_CAPABILITIES} names; write fewer");
+            self.problem(at, "capabilities", reason);
+            return capabilities;
+        }
+        for (key, value) in table {
+            let (name, at) = (key.get_ref().as_ref(), key.span().start);
+            let full = format!("capabilities.{name:?}");
+            if let Err(reason) = check_alias(name) {
+                self.problem(at, &full, reason);
+            }
+            let Some(about) = value.get_ref().as_table() else {
+                self.problem(at, &full, format!("is a section; write [capabilities.{name:?}]"));
+                continue;
+            };
+            let mut description = None;
+            for (key, value) in about {
+                match key.get_ref().as_ref() {
+                    "description" => {
+                        let full = format!("{full}.description");
+                        description = Some(self.text_of(&full, value, check_description));
+                    }
+                    other => {
+                        let reason =
+                            "unknown key, expected description; a name with dots is written in quotes";
+                        self.problem(key.span().start, &format!("{full}.{other}"), reason);
+                    }
+                }
+            }
+            capabilities.insert(name.to_owned(), description);
+        }
+        capabilities
+    }
+
+    /// A name that nobody may offer means nothing where it stands.
+    fn listed(&mut self, key: &str, name: &Value<'_>) {
+        let Some(text) = name.get_ref().as_str() else { return };
+        let Ok(parsed) = text.parse::<CapabilityName>() else { return };
+        if parsed.is_reserved() || self.dictionary.as_ref().is_none_or(|names| names.contains(text)) {
+            return;
+        }
+        let reason = format!(
+            "{text:?} is not in the dictionary; correct its spelling, or add [capabilities.{text:?}], or write \
+             dictionary = \"open\" at the top"
+        );
+        self.problem(name.span().start, key, reason);
     }
 
     fn rules(&mut self, at: usize, value: &Value<'_>) -> Vec<Rule> {
@@ -197,7 +300,12 @@ impl Reader<'_> {
                     rule.identity = self.text_of(&full, value, check_identity);
                 }
                 "agent_ids" => rule.agent_ids = Some(self.list(&full, value, check_agent_id)),
-                "provide" => rule.provide = self.list(&full, value, check_pattern),
+                "provide" => {
+                    rule.provide = self.list(&full, value, check_pattern);
+                    for name in value.get_ref().as_array().into_iter().flatten() {
+                        self.listed(&full, name);
+                    }
+                }
                 "call" => rule.call = self.list(&full, value, check_pattern),
                 _ => self.problem(
                     key.span().start,
@@ -251,6 +359,7 @@ impl Reader<'_> {
                 );
                 self.problem(value.span().start, &full, reason);
             }
+            self.listed(&full, value);
             aliases.insert(alias.to_owned(), target);
         }
         aliases
@@ -317,6 +426,13 @@ fn check_agent_id(text: &str) -> Result<(), String> {
     Err(format!(
         "{text:?} is no agent_id; write 1 to 128 letters, digits and . _ - : @ + ~ (there are no wildcards here)"
     ))
+}
+
+fn check_description(text: &str) -> Result<(), String> {
+    if text.len() > MAX_DESCRIPTION_BYTES {
+        return Err(format!("has {} bytes; write at most {MAX_DESCRIPTION_BYTES}", text.len()));
+    }
+    Ok(())
 }
 
 fn check_identity(text: &str) -> Result<(), String> {

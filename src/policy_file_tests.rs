@@ -36,6 +36,8 @@ make = "invoice.create"
         version: 7,
         rules: vec![billing, others],
         aliases: aliases.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
+        capabilities: BTreeMap::new(),
+        open: true,
     };
     assert_eq!(policy, Ok(expected));
 }
@@ -90,8 +92,6 @@ A = "d"
 "hub.x" = "d"
 e = "f.*"
 g.h = "i"
-[capabilities."a.b"]
-description = "x"
 "#,
     )
     .unwrap_err();
@@ -112,7 +112,6 @@ description = "x"
             "p.toml:13: aliases.\"hub.x\"",
             "p.toml:14: aliases.\"e\"",
             "p.toml:15: aliases.\"g\"",
-            "p.toml:16: capabilities",
         ],
         "{problems:#?}"
     );
@@ -125,11 +124,60 @@ fn an_alias_of_itself_is_refused() {
     );
 }
 
+const DICTIONARY: &str = "[capabilities.\"a.b\"]\ndescription = \"Does it\"\n[capabilities.c]\n";
+
 #[test]
-fn the_dictionary_is_refused_with_a_clear_word() {
-    let problems = parse("version = 1\n[capabilities.\"a.b\"]\n").unwrap_err();
-    let word = "the dictionary of capabilities is not supported in this version; remove these sections";
-    assert_eq!(problems, [format!("p.toml:2: capabilities: {word}")]);
+fn with_one_name_in_it_the_dictionary_is_closed_unless_the_file_says_otherwise() {
+    let of = |top: &str, rest: &str| parse(&format!("version = 1\n{top}{rest}")).unwrap().dictionary();
+    let names = Some(texts(&["a.b", "c"]).into_iter().collect());
+    assert_eq!(of("", DICTIONARY), names);
+    assert_eq!(of("dictionary = \"closed\"\n", DICTIONARY), names);
+    assert_eq!(of("dictionary = \"open\"\n", DICTIONARY), None);
+    assert_eq!(of("", ""), None);
+    let capabilities = parse(&format!("version = 1\n{DICTIONARY}")).unwrap().capabilities;
+    let expected = [("a.b".to_owned(), Some("Does it".to_owned())), ("c".to_owned(), None)];
+    assert_eq!(capabilities, BTreeMap::from(expected));
+}
+
+#[test]
+fn a_dictionary_that_means_nothing_is_refused() {
+    for (text, start) in [
+        ("dictionary = \"closed\"\n", "p.toml:2: dictionary: is closed and has no names"),
+        ("dictionary = true\n", "p.toml:2: dictionary: is neither"),
+        ("dictionary = \"Open\"\n", "p.toml:2: dictionary: is neither"),
+        ("capabilities = 1\n", "p.toml:2: capabilities: is made of sections"),
+        ("[capabilities]\na = 1\n", "p.toml:3: capabilities.\"a\": is a section"),
+        ("[capabilities.\"hub.x\"]\n", "p.toml:2: capabilities.\"hub.x\": \"hub.x\" is reserved"),
+        ("[capabilities.\"a..b\"]\n", "p.toml:2: capabilities.\"a..b\": \"a..b\" has an empty word"),
+        ("[capabilities.a.b]\n", "p.toml:2: capabilities.\"a\".b: unknown key"),
+        ("[capabilities.a]\ndescription = 5\n", "p.toml:3: capabilities.\"a\".description: is no text"),
+        ("[capabilities.a]\nabout = \"x\"\n", "p.toml:3: capabilities.\"a\".about: unknown key"),
+    ] {
+        let problems = parse(&format!("version = 1\n{text}")).unwrap_err();
+        assert!(problems.len() == 1 && problems[0].starts_with(start), "{problems:?}");
+    }
+    let long = format!("version = 1\n[capabilities.a]\ndescription = \"{}\"\n", "x".repeat(1_025));
+    assert!(parse(&long).unwrap_err()[0].contains("has 1025 bytes"));
+}
+
+#[test]
+fn rules_and_aliases_may_not_name_what_nobody_can_offer() {
+    let text = |top: &str| {
+        format!(
+            "version = 1\n{top}[[rules]]\nidentity = \"*\"\nprovide = [\"a.*\", \"a.b\", \"a.c\"]\n\
+             call = [\"x\"]\n[aliases]\nold = \"c\"\nolder = \"d\"\nstats = \"hub.stats\"\n{DICTIONARY}"
+        )
+    };
+    let problems = parse(&text("")).unwrap_err();
+    let starts = [
+        "p.toml:4: rules[1].provide: \"a.c\" is not in the dictionary",
+        "p.toml:8: aliases.\"older\": \"d\" is not in the dictionary",
+    ];
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    for (problem, start) in problems.iter().zip(starts) {
+        assert!(problem.starts_with(start), "{problem}");
+    }
+    assert!(parse(&text("dictionary = \"open\"\n")).is_ok());
 }
 
 #[test]

@@ -272,7 +272,8 @@ fn rules(file: &PolicyFile) -> Result<Policy, StartError> {
         let message = error.to_string();
         StartError::Policy(vec![Problem { file: "policy".into(), line: None, key: "rules".into(), message }])
     })?;
-    Ok(Policy { version: file.version, rules, aliases: file.aliases.clone() })
+    let dictionary = file.dictionary().map(Arc::new);
+    Ok(Policy { version: file.version, rules, aliases: file.aliases.clone(), dictionary })
 }
 
 /// Writes down what the core and the listener say.

@@ -117,7 +117,7 @@ async fn the_whole_reply_names_call_request_target_route_and_attempts() {
 async fn a_failed_call_exits_1_with_its_typed_error_on_stderr() {
     let hub = Hub::dev();
     let _echo = echo(&hub, "echo").await;
-    let called = run(&hub, &["call", "test.fail", "1", "--json"]).await;
+    let called = run(&hub, &["call", "test.fail", "1", "--json", "--retries", "0"]).await;
     assert_eq!(called.code, Some(1), "{called:?}");
     assert!(
         called.stderr.contains("agent-reach call: degraded: ") && called.stderr.contains("the pen is dry\n"),
@@ -143,13 +143,15 @@ async fn a_failed_call_exits_1_with_its_typed_error_on_stderr() {
 #[test]
 fn arguments_that_cannot_be_used_exit_2_before_any_hub_is_asked() {
     let dir = tempfile::tempdir().expect("a directory");
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["call", "x.y", "no json"], "the input is no JSON"),
         (&["call", "x.y", "@/no/such/file"], "/no/such/file"),
         (&["call", "x..y"], "capability"),
         (&["call", "x.y", "--task"], "tasks are not in this version"),
         (&["call", "x.y", "--detach"], "tasks are not in this version"),
         (&["call", "x.y", "--timeout", "soon"], "--timeout"),
+        (&["call", "x.y", "--expect", "@/no/such/file"], "/no/such/file"),
+        (&["call", "x.y", "--expect", "{"], "the schema is no JSON"),
         (&["call", "x.y", "--agent", "a", "--agent", "b", "--stream"], "--stream"),
         (&["agents", "--hub", "wss://127.0.0.1:1"], "--cert"),
         (&["stats", "--cert", "c.pem"], "missing: --key"),
@@ -364,7 +366,7 @@ async fn a_trace_tells_the_decisions_of_a_call_in_order() {
     let steps: Vec<_> = trace["steps"].as_array().expect("steps").iter().map(|step| &step["step"]).collect();
     assert_eq!(steps, ["routed", "given", "accepted", "answered", "ended"]);
     let text = run(&hub, &["trace", call_id]).await;
-    assert_eq!((text.code, text.stdout.lines().count()), (Some(0), 6), "{text:?}");
+    assert_eq!((text.code, text.stdout.lines().count()), (Some(0), 7), "{text:?}");
     let head = text.stdout.lines().next().unwrap_or_default();
     assert!(head.starts_with(&format!("test.echo, call {call_id} of cli-")), "{head}");
 

@@ -1,6 +1,6 @@
 //! Who may be which agent, offer what, and call what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -28,6 +28,8 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// Further names of capabilities: asked for -> meant. Canonical names.
     pub aliases: BTreeMap<String, String>,
+    /// The only names that may be offered, whatever the rules grant; `None`: any. Canonical names.
+    pub dictionary: Option<Arc<BTreeSet<String>>>,
 }
 
 /// What one agent may do; nothing by default.
@@ -35,6 +37,65 @@ pub struct Policy {
 pub(crate) struct Grant {
     pub(crate) provide: Vec<Pattern>,
     pub(crate) call: Vec<Pattern>,
+    pub(crate) dictionary: Option<Arc<BTreeSet<String>>>,
+}
+
+/// Most names that are suggested for one that is not in the dictionary, and most letters that they differ by.
+const NEAREST_MAX: usize = 3;
+const EDITS_MAX: usize = 3;
+
+impl Grant {
+    pub(crate) fn may_offer(&self, name: &str) -> bool {
+        self.lists(name) && covers(&self.provide, name)
+    }
+
+    /// Whether the dictionary has the name, or is open.
+    pub(crate) fn lists(&self, name: &str) -> bool {
+        self.dictionary.as_ref().is_none_or(|names| names.contains(name))
+    }
+
+    /// Names that may be offered and are spelt nearly as this one, the nearest first.
+    pub(crate) fn nearest(&self, name: &str) -> Vec<&str> {
+        // Of a short name everything would be near.
+        let most = EDITS_MAX.min(1 + name.len() / 8);
+        let names = self.dictionary.iter().flat_map(|names| names.iter());
+        let near =
+            names.filter_map(|own| Some((distance(name.as_bytes(), own.as_bytes(), most)?, own.as_str())));
+        let mut near: Vec<_> = near.filter(|(_, own)| covers(&self.provide, own)).collect();
+        near.sort_unstable();
+        near.into_iter().take(NEAREST_MAX).map(|(_, own)| own).collect()
+    }
+}
+
+/// How many letters have to be put in, taken out or replaced to make one name of another; `None`: more than `most`.
+fn distance(one: &[u8], other: &[u8], most: usize) -> Option<usize> {
+    // What both begin and end with costs nothing: names often share a long prefix.
+    let start = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let (one, other) = (one.get(start..)?, other.get(start..)?);
+    let end = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (one, other) = (one.get(..one.len() - end)?, other.get(..other.len() - end)?);
+    if one.len().abs_diff(other.len()) > most {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (taken, letter) in one.iter().enumerate() {
+        let (mut before, mut left) = (taken, taken + 1);
+        let mut least = left;
+        let mut cells = row.iter_mut();
+        if let Some(first) = cells.next() {
+            *first = left;
+        }
+        for (cell, own) in cells.zip(other) {
+            let edits = (*cell + 1).min(left + 1).min(before + usize::from(letter != own));
+            before = std::mem::replace(cell, edits);
+            left = edits;
+            least = least.min(edits);
+        }
+        if least > most {
+            return None;
+        }
+    }
+    row.last().copied().filter(|edits| *edits <= most)
 }
 
 impl Policy {
@@ -43,7 +104,7 @@ impl Policy {
         let all = vec![Pattern::All];
         let hub = "hub.*".parse().map_or_else(|_| all.clone(), |hub| vec![Pattern::All, hub]);
         let rule = Rule { identity: None, agent_ids: None, provide: all, call: hub };
-        Self { version: 0, rules: vec![rule], aliases: BTreeMap::new() }
+        Self { rules: vec![rule], ..Self::default() }
     }
 
     /// The name that `asked` stands for; itself when it is no alias.
@@ -66,7 +127,11 @@ pub(crate) struct Rights {
 
 impl Rights {
     pub(crate) fn new(policy: Policy) -> Self {
-        let grant = |rule: &Rule| Grant { provide: rule.provide.clone(), call: rule.call.clone() };
+        let grant = |rule: &Rule| Grant {
+            provide: rule.provide.clone(),
+            call: rule.call.clone(),
+            dictionary: policy.dictionary.clone(),
+        };
         let grants = policy.rules.iter().map(|rule| Arc::new(grant(rule))).collect();
         let mut by_identity = BTreeMap::new();
         for (place, rule) in policy.rules.iter().enumerate() {
@@ -139,6 +204,44 @@ mod tests {
         let [one, other] = ["a", "b"].map(|name| policy.grant(name, name, name).unwrap());
         assert!(Arc::ptr_eq(&one, &other));
         assert!(!Arc::ptr_eq(&one, &policy.grant("x", "x", "x").unwrap()));
+    }
+
+    #[test]
+    fn names_of_a_dictionary_are_suggested_for_what_is_nearly_spelt_so_and_may_be_offered() {
+        let names = ["text.upper", "text.uppers", "text.lower", "secret.upper", "a", "b"];
+        let dictionary = names.map(str::to_owned).into_iter().collect();
+        let grant = Grant {
+            provide: ["text.*", "a", "b"].map(|pattern| pattern.parse().unwrap()).to_vec(),
+            call: Vec::new(),
+            dictionary: Some(Arc::new(dictionary)),
+        };
+        assert_eq!(grant.nearest("text.uper"), ["text.upper", "text.uppers"]);
+        assert_eq!(grant.nearest("text.lowre"), ["text.lower"]);
+        assert_eq!(grant.nearest("c"), ["a", "b"]);
+        assert_eq!(grant.nearest("secret.uper"), [""; 0], "what is not granted is not told");
+        assert_eq!(grant.nearest("something.else"), [""; 0]);
+        assert!(
+            grant.may_offer("text.upper")
+                && !grant.may_offer("text.uper")
+                && !grant.may_offer("secret.upper")
+        );
+    }
+
+    #[test]
+    fn the_distance_of_names_counts_letters_put_in_taken_out_and_replaced() {
+        let of = |one: &str, other: &str| distance(one.as_bytes(), other.as_bytes(), 3);
+        for (one, other, edits) in [
+            ("", "", Some(0)),
+            ("abc", "abc", Some(0)),
+            ("abc", "", Some(3)),
+            ("kitten", "sitting", Some(3)),
+            ("saturday", "sunday", Some(3)),
+            ("aaa", "aa", Some(1)),
+            ("abcd", "", None),
+            ("abcd", "efgh", None),
+        ] {
+            assert_eq!((of(one, other), of(other, one)), (edits, edits), "{one} {other}");
+        }
     }
 
     #[test]

@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use agent_reach_protocol::{Capability, ErrorCode, limits, names};
 
-use crate::authz::{Grant, covers};
+use crate::authz::Grant;
 use crate::hub::{Hub, clip_to};
 use crate::offer::Offer;
 use crate::schema::Allowance;
 use crate::time::Now;
+
+/// Most names of one list for which the nearest of the dictionary are looked for: who has more wrong has another
+/// dictionary in mind.
+const HINTS_MAX: usize = 4;
 
 /// What an agent is told of one capability: that it is left out and why, or how it was changed.
 #[derive(Debug)]
@@ -28,6 +32,14 @@ impl Notice {
 
     fn forbidden(name: &str) -> Self {
         let text = format!("capability {name} left out: not granted");
+        Self { text, left_out: Some(ErrorCode::Unauthorized) }
+    }
+
+    /// `name` is the offer's own or an alias of it.
+    fn unlisted(offer: &str, name: &str, near: &[&str]) -> Self {
+        let which = if name == offer { String::new() } else { format!("its alias {name} is ") };
+        let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+        let text = format!("capability {offer} left out: {which}not in the dictionary{near}");
         Self { text, left_out: Some(ErrorCode::Unauthorized) }
     }
 
@@ -55,6 +67,7 @@ impl Hub {
         let mut offers: Vec<Offer> = Vec::with_capacity(listed.len());
         let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut notices = Vec::new();
+        let mut hints = 0;
         let new: BTreeSet<_> = listed.iter().map(|capability| names::fold(capability.name)).collect();
         let stays = |offer: &&Offer| !new.contains(&*offer.name);
         let mut described: usize = kept.iter().filter(stays).map(Offer::described).sum();
@@ -67,7 +80,12 @@ impl Hub {
                 }
             };
             described += offer.described();
-            if !offer.names().all(|name| covers(&grant.provide, name)) {
+            let unlisted = offer.names().find(|name| !grant.lists(name));
+            if let Some(name) = unlisted {
+                let near = if hints < HINTS_MAX { grant.nearest(name) } else { Vec::new() };
+                hints += 1;
+                notices.push(Notice::unlisted(&offer.name, name, &near));
+            } else if !offer.names().all(|name| grant.may_offer(name)) {
                 notices.push(Notice::forbidden(&offer.name));
             } else if taken.contains(&offer.name) {
                 notices.push(Notice::invalid(&offer.name, "it is listed twice"));

@@ -3,6 +3,8 @@
 
 mod world;
 
+use std::sync::Arc;
+
 use agent_reach_core::{Fact, Input, Policy, Rule, Settings};
 use agent_reach_protocol::{Capability, Hello, Update};
 use bytes::Bytes;
@@ -106,6 +108,47 @@ fn only_what_is_granted_is_offered_and_only_what_is_granted_and_declared_is_call
             "p: ERROR unauthorized kind=3"
         ]
     );
+}
+
+/// Everything is granted, and these names are the dictionary.
+fn closed(names: &[&str]) -> Policy {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    Policy { dictionary: Some(Arc::new(names)), ..ruled("*", "*") }
+}
+
+#[test]
+fn what_is_not_in_a_closed_dictionary_is_left_out_with_the_nearest_names() {
+    let mut w = World::under(Settings::default(), closed(&["text.upper", "text.lower", "order.create"]));
+    w.open("p");
+    let alias = Capability { aliases: vec!["order.make"], ..capability("order.create") };
+    let wrong = vec![capability("text_uper"), capability("text.lower"), alias, capability("else")];
+    w.say("p", &Hello { capabilities: wrong, ..caller("p") });
+    let heard = w.heard("p");
+    for part in [
+        "capability text-uper left out: not in the dictionary; nearest: text.upper",
+        "capability order.create left out: its alias order.make is not in the dictionary\"",
+        "capability else left out: not in the dictionary\"",
+    ] {
+        assert!(heard[0].contains(part), "{part}: {heard:?}");
+    }
+    w.join("c", caller("c"));
+    for (id, name) in [(1, "text.lower"), (2, "text-uper"), (3, "order.create")] {
+        w.say("c", &call(id, name));
+    }
+    assert_eq!(w.heard("p"), ["CALL 1 text.lower by=c try=1"]);
+    assert_eq!(w.heard("c"), ["RESULT 2 no_capability", "RESULT 3 no_capability"]);
+    w.say("p", &Update { add: vec![capability("text.uppe")], ..update() });
+    assert_eq!(w.heard("p"), ["ERROR unauthorized kind=3"]);
+}
+
+#[test]
+fn a_new_dictionary_counts_at_once() {
+    let mut w = World::under(Settings::default(), ruled("*", "*"));
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.input(Input::SetPolicy(closed(&["other"])));
+    w.say("c", &call(1, "echo"));
+    assert_eq!(w.heard("c"), ["RESULT 1 no_instance retryable"]);
 }
 
 #[test]

@@ -1,22 +1,15 @@
 //! `agent-reach call`: a call from the shell.
 
-use std::io::Read;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use agent_reach_protocol::json::value_to_msgpack;
 use agent_reach_protocol::names::{self, CapabilityName};
-use agent_reach_sdk::{Agent, CallBuilder, CallError, Payload, PendingCall, Priority, Reply};
+use agent_reach_sdk::{Acceptance, CallBuilder, CallError, Payload, PendingCall, Reply};
 use clap::Args;
 
+use super::call_options::{CallOptions, input};
 use super::hub::{self, DONE, FAILED, HubArgs, USAGE};
 use super::output::{self, Detail, Outcome};
 use super::table::clean;
-
-/// Most bytes of input that are read; the hub takes 1 MiB unless it is configured for more.
-const INPUT_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// What the hub gives a call in all, and its processing time, when neither is named.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of `agent-reach call`.
 #[derive(Debug, Args)]
@@ -26,6 +19,7 @@ Examples:
   agent-reach call report.build @order.json --timeout 2m
   echo '\"hi\"' | agent-reach call chat.say - --agent alice --agent bob
   agent-reach call story.write --stream
+  agent-reach call quote.get '\"EUR\"' --retries 1 --fallback --cached 60s
 
 Exit code: 0 completed, 1 failed or cancelled, 2 usage, 3 could not connect")]
 pub struct CallArgs {
@@ -46,25 +40,9 @@ pub struct CallArgs {
     /// Wait only until an agent has it
     #[arg(long)]
     pub notify: bool,
-    /// Processing time, from acceptance: 500ms, 30s, 2m, 1h [default: the capability's own, else 30s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub timeout: Option<Duration>,
-    /// Time until an agent has it [default: 3s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub accept_timeout: Option<Duration>,
-    /// Prefer agents with this label; may be repeated
-    #[arg(long = "label", value_name = "K=V", value_parser = pair)]
-    pub labels: Vec<(String, String)>,
-    /// Take only agents with this label; may be repeated
-    #[arg(long = "require", value_name = "K=V", value_parser = pair)]
-    pub require: Vec<(String, String)>,
-    /// One business intent: a repeated call of the same caller with this id does not run again. Needs --cert:
-    /// with the directory of `dev` each command is another caller
-    #[arg(long, value_name = "ID")]
-    pub request_id: Option<String>,
-    /// Order in queues
-    #[arg(long, value_name = "WHICH", value_parser = ["low", "normal", "high"])]
-    pub priority: Option<String>,
+    /// Who may get it, how long it may take, what to do after a failure.
+    #[command(flatten)]
+    pub options: CallOptions,
     /// Print the whole reply: call_id, route, attempts, body or error
     #[arg(long)]
     pub json: bool,
@@ -90,7 +68,8 @@ pub fn run(args: &CallArgs) -> ExitCode {
         }
     };
     hub::run("call", &args.hub, FAILED, async |agent| {
-        let call = describe(agent, args, payload);
+        let call = agent.call::<Payload>(&args.capability, payload).agents(args.agents.iter().cloned());
+        let call = args.options.describe(call);
         let done = if args.all || args.agents.len() > 1 {
             fan_out(call, args).await
         } else if args.stream {
@@ -119,79 +98,36 @@ fn check(args: &CallArgs) -> Result<(), String> {
     name.parse::<CapabilityName>().map(drop).map_err(|e| format!("capability {:?} {e}", args.capability))
 }
 
-/// The body of the call.
-fn input(argument: Option<&str>) -> Result<Payload, String> {
-    let text = match argument {
-        None => return Ok(Payload::default()),
-        Some("-") => read("stdin", std::io::stdin().lock())?,
-        Some(argument) => match argument.strip_prefix('@') {
-            Some(file) => read(file, std::fs::File::open(file).map_err(|e| format!("{file}: {e}"))?)?,
-            None => argument.to_owned(),
-        },
-    };
-    value_to_msgpack(&text).map(Payload::new).map_err(|fault| {
-        let hint = match argument {
-            Some(argument) if argument != "-" && !argument.starts_with('@') => {
-                "; in a shell write it as '{\"text\":\"hello\"}', a text alone as '\"hello\"'"
-            }
-            Some(_) | None => "",
-        };
-        format!("the input is no JSON: {fault}{hint}")
-    })
-}
-
-fn read(name: &str, from: impl Read) -> Result<String, String> {
-    let mut text = String::new();
-    let read =
-        from.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| format!("{name}: {e}"))?;
-    if read as u64 > INPUT_BYTES_MAX {
-        return Err(format!("{name}: more than {INPUT_BYTES_MAX} bytes"));
-    }
-    Ok(text)
-}
-
-fn describe(agent: &Agent, args: &CallArgs, payload: Payload) -> CallBuilder<Payload> {
-    let mut call = agent.call::<Payload>(&args.capability, payload).agents(args.agents.iter().cloned());
-    for (key, value) in &args.labels {
-        call = call.label(key, value);
-    }
-    for (key, value) in &args.require {
-        call = call.require(key, value);
-    }
-    if let Some(timeout) = args.timeout {
-        // The budget is 60 s by default; who names a longer time means to wait for it.
-        call = call.timeout(timeout).budget(timeout.max(TIMEOUT).saturating_add(TIMEOUT));
-    }
-    if let Some(timeout) = args.accept_timeout {
-        call = call.accept_timeout(timeout);
-    }
-    if let Some(id) = &args.request_id {
-        call = call.request_id(id);
-    }
-    match args.priority.as_deref() {
-        Some("low") => call.priority(Priority::Low),
-        Some("high") => call.priority(Priority::High),
-        Some(_) | None => call,
-    }
-}
-
 async fn single(call: CallBuilder<Payload>, args: &CallArgs) -> Result<u8, CallError> {
     let mut pending: PendingCall<Payload> = call.start().await?;
     if let Some(accepted) = pending.accepted().await? {
-        let target = clean(accepted.target.as_deref().unwrap_or("an agent"));
-        match accepted.wait {
-            Some(wait) if accepted.would_timeout => {
-                eprintln!("{target} has it, and expects to take {} ms", wait.as_millis());
-            }
-            Some(_) | None => eprintln!("{target} has it"),
-        }
+        eprintln!("{}", place(&accepted));
+    }
+    if args.options.preferred.is_some()
+        && let Some(late) = pending.would_timeout().await
+    {
+        let wait = late.wait.map_or("longer".to_owned(), |wait| format!("{} ms", wait.as_millis()));
+        eprintln!("{} expects to take {wait}", agent_of(late.target.as_deref()));
     }
     pending.reply().await.map(|reply| completed(reply, args))
 }
 
+fn agent_of(target: Option<&str>) -> String {
+    clean(target.unwrap_or("an agent"))
+}
+
+/// Who has it, and in which place.
+fn place(accepted: &Acceptance) -> String {
+    let target = agent_of(accepted.target.as_deref());
+    let attempt = accepted.attempt.filter(|attempt| *attempt > 1);
+    let attempt = attempt.map_or(String::new(), |attempt| format!(", try {attempt}"));
+    let before = accepted.queue_depth.map_or(String::new(), |depth| format!(", {depth} before it"));
+    format!("{target} has it{attempt}{before}")
+}
+
 async fn notify(call: CallBuilder<Payload>, args: &CallArgs) -> Result<u8, CallError> {
     let reply = call.notify().await?;
-    eprintln!("{} has it", clean(reply.target.as_deref().unwrap_or("an agent")));
+    eprintln!("{} has it", agent_of(reply.target.as_deref()));
     if args.json {
         let whole = serde_json::json!({
             "status": "completed",
@@ -242,6 +178,15 @@ async fn fan_out(call: CallBuilder<Payload>, args: &CallArgs) -> Result<u8, Call
 }
 
 fn completed(reply: Reply<Payload>, args: &CallArgs) -> u8 {
+    if reply.attempts.len() > 1 || reply.cached {
+        output::tried_before(&reply.attempts);
+    }
+    if reply.cached {
+        eprintln!("an older result: the last good one for this input");
+    }
+    if reply.duplicate {
+        eprintln!("the result of an earlier call with this request id");
+    }
     if args.json {
         output::json(&Outcome::of(&Ok(reply), Detail::Whole).text());
     } else {
@@ -256,60 +201,4 @@ fn failed(error: CallError, args: &CallArgs) -> u8 {
         output::json(&Outcome::of(&Err(error), Detail::Whole).text());
     }
     FAILED
-}
-
-/// `500ms`, `30s`, `2m`, `1h`; a number alone is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match text.get(digits.len()..) {
-        Some("ms") => 1,
-        Some("" | "s") => 1_000,
-        Some("m" | "min") => 60_000,
-        Some("h") => 3_600_000,
-        Some(_) | None => return Err("a number with ms, s, m or h, like 30s".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "a whole number with ms, s, m or h, like 30s".to_owned())?;
-    match number.checked_mul(unit) {
-        Some(ms @ 1..) => Ok(Duration::from_millis(ms)),
-        Some(0) => Err("no time at all".to_owned()),
-        None => Err("too long".to_owned()),
-    }
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        Some(_) | None => Err("KEY=VALUE".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_a_unit_or_are_seconds() {
-        let of = |text| duration(text).ok().map(|time| time.as_millis());
-        assert_eq!(
-            ["500ms", "30s", "30", "2m", "1h"].map(of),
-            [500, 30_000, 30_000, 120_000, 3_600_000].map(Some)
-        );
-        assert_eq!(["", "s", "0", "1.5s", "-1s", "1d", "99999999999999999999s"].map(of), [None; 7]);
-    }
-
-    #[test]
-    fn labels_have_a_key_and_may_have_an_empty_value() {
-        assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
-        assert_eq!(pair("a="), Ok(("a".to_owned(), String::new())));
-        assert!(pair("=b").is_err() && pair("a").is_err());
-    }
-
-    #[test]
-    fn input_that_is_no_json_says_how_to_write_it() {
-        assert_eq!(input(None), Ok(Payload::default()));
-        assert_eq!(input(Some("[1]")), Ok(Payload::new(&b"\x91\x01"[..])));
-        let text = input(Some("hello")).unwrap_err();
-        assert!(text.starts_with("the input is no JSON: ") && text.ends_with("'\"hello\"'"), "{text}");
-        assert!(input(Some("@/no/such/file")).unwrap_err().starts_with("/no/such/file: "));
-    }
 }

@@ -2,6 +2,7 @@
 
 pub mod agents;
 pub mod call;
+pub mod call_options;
 pub mod capabilities;
 pub mod certs;
 pub mod check;

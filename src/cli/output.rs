@@ -173,20 +173,31 @@ impl<'a> Outcome<'a> {
 /// Tells people on stderr why a call failed and what was tried.
 pub(super) fn explain(command: &str, error: &CallError) {
     eprintln!("agent-reach {command}: {}: {}", error.code, clean(&error.message));
-    if let Some(details) = details(error) {
-        eprintln!("  details: {}", clean(&layout(&details, false)));
+    match (&error.cause, details(error)) {
+        (Some(cause), _) => {
+            eprintln!("  cause: {}: {}", cause.code, clean(&cause.message));
+            if let Some(details) = cause.details.as_ref().and_then(|bytes| value_from_msgpack(bytes).ok()) {
+                eprintln!("  details: {}", clean(&layout(&details, false)));
+            }
+        }
+        (None, Some(details)) => eprintln!("  details: {}", clean(&layout(&details, false))),
+        (None, None) => {}
     }
-    for attempt in &error.attempts {
-        let Attempt { target, outcome, ms, reason } = attempt;
-        let why = if *reason == error.message { String::new() } else { format!(" ({})", clean(reason)) };
-        eprintln!("  tried {} for {ms} ms: {outcome}{why}", clean(target));
-    }
+    tried_before(&error.attempts);
     if error.retryable {
         eprintln!("  another try can succeed");
     }
     // Of a question to the hub itself there is no trace.
     if let Some(call_id) = error.call_id.as_ref().filter(|_| command == "call") {
         eprintln!("  its decisions: agent-reach trace {}", clean(call_id));
+    }
+}
+
+/// Tells people on stderr of every try, in order.
+pub(super) fn tried_before(attempts: &[Attempt]) {
+    for Attempt { target, outcome, ms, reason } in attempts {
+        let why = if reason.is_empty() { String::new() } else { format!(" ({})", clean(reason)) };
+        eprintln!("  tried {} for {ms} ms: {outcome}{why}", clean(target));
     }
 }
 

@@ -100,26 +100,29 @@ fn text(trace: &Trace) -> String {
     format!("{}\n{}", clean(&head), timeline(trace))
 }
 
-/// The decisions, one on each line, with their times since the CALL.
+/// The decisions, one on each line: when it was since the CALL, what, which agent it is about, and why.
 pub(super) fn timeline(trace: &Trace) -> String {
-    let width = trace.steps.iter().map(|step| millis(step.at_us).len()).max().unwrap_or_default();
-    let mut table = Table::plain();
-    for step in &trace.steps {
-        let at = millis(step.at_us);
-        table.row([format!("{at:>width$}"), step.step.replace('_', " "), meaning(step)]);
+    let times: Vec<_> = trace.steps.iter().map(|step| millis(step.at_us)).collect();
+    let width = times.iter().map(String::len).max().unwrap_or_default();
+    let mut table = Table::new(&[&format!("{:>width$}", "AT"), "STEP", "AGENT", "WHAT"]);
+    for (step, at) in trace.steps.iter().zip(times) {
+        let target = step.target.clone().unwrap_or_else(|| "-".to_owned());
+        table.row([format!("{at:>width$}"), step.step.replace('_', " "), target, what(step)]);
+        for (why, count) in step.candidates.iter().flat_map(|candidates| &candidates.excluded) {
+            // Below the choice that they had no part in.
+            let excluded = format!("not: {count} {}", why.replace('_', " "));
+            table.row([String::new(), String::new(), String::new(), excluded]);
+        }
     }
     table.text()
 }
 
-fn meaning(step: &Step) -> String {
-    let mut parts: Vec<String> = step.target.iter().cloned().collect();
-    if let Some(Candidates { policy, offering, able, excluded }) = &step.candidates {
-        let why: Vec<_> =
-            excluded.iter().map(|(why, count)| format!("{count} {}", why.replace('_', " "))).collect();
-        let not = if why.is_empty() { String::new() } else { format!(" (not: {})", why.join(", ")) };
-        parts.push(format!("{able} of {offering} agents able{not}, policy {policy}"));
+fn what(step: &Step) -> String {
+    let mut parts = Vec::new();
+    if let Some(Candidates { policy, offering, able, .. }) = &step.candidates {
+        parts.push(format!("{able} of {offering} agents able, {policy}"));
     }
-    parts.extend(step.attempt.map(|attempt| format!("attempt {attempt}")));
+    parts.extend(step.attempt.map(|attempt| format!("try {attempt}")));
     parts.extend(step.outcome.clone());
     parts.extend(step.reason.clone());
     parts.join(", ")
@@ -131,21 +134,38 @@ mod tests {
 
     #[test]
     fn a_timeline_lines_up_times_steps_and_reasons() {
-        let excluded = BTreeMap::from([("no_slot".to_owned(), 1)]);
-        let candidates = Candidates { policy: "least_loaded".into(), offering: 3, able: 2, excluded };
+        let excluded = BTreeMap::from([("no_slot".to_owned(), 1), ("labels".to_owned(), 2)]);
+        let candidates = Candidates { policy: "least_loaded".into(), offering: 5, able: 2, excluded };
+        let about = |at_us, step: &str, reason: &str| Step {
+            at_us,
+            step: step.into(),
+            target: Some("a".into()),
+            reason: Some(reason.into()),
+            ..Step::default()
+        };
         let steps = vec![
             Step { at_us: 5, step: "routed".into(), candidates: Some(candidates), ..Step::default() },
+            Step { attempt: Some(1), ..about(9, "given", "0 of 2 slots taken") },
+            about(12_034, "cancel_sent", "timeout"),
+            about(12_040, "retry_in", "623 ms"),
             Step {
-                at_us: 12_034,
-                step: "cancel_sent".into(),
-                target: Some("a".into()),
-                attempt: Some(1),
-                reason: Some("timeout".into()),
+                outcome: Some("degraded".into()),
+                at_us: 700_000,
+                step: "ended".into(),
                 ..Step::default()
             },
         ];
-        let lines = " 0.005 ms  routed       2 of 3 agents able (not: 1 no slot), policy least_loaded\n\
-                     12.034 ms  cancel sent  a, attempt 1, timeout";
-        assert_eq!(timeline(&Trace { steps, ..Trace::default() }), lines);
+        let lines = [
+            "        AT  STEP         AGENT  WHAT",
+            "  0.005 ms  routed       -      2 of 5 agents able, least_loaded",
+            "                                not: 2 labels",
+            "                                not: 1 no slot",
+            "  0.009 ms  given        a      try 1, 0 of 2 slots taken",
+            " 12.034 ms  cancel sent  a      timeout",
+            " 12.040 ms  retry in     a      623 ms",
+            "700.000 ms  ended        -      degraded",
+        ];
+        let timeline = timeline(&Trace { steps, ..Trace::default() });
+        assert_eq!(timeline.lines().collect::<Vec<_>>(), lines);
     }
 }

@@ -172,9 +172,8 @@ impl Hub {
     pub(crate) fn withdraw_ungranted(&mut self) {
         let mut kept = Vec::new();
         for (key, agent) in &self.registry.agents {
-            let granted = |offer: &&crate::offer::Offer| {
-                offer.names().all(|name| crate::authz::covers(&agent.grant.provide, name))
-            };
+            let granted =
+                |offer: &&crate::offer::Offer| offer.names().all(|name| agent.grant.may_offer(name));
             if !agent.offers.iter().all(|offer| granted(&offer)) {
                 kept.push((key, agent.offers.iter().filter(granted).cloned().collect()));
             }

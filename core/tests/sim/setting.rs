@@ -132,6 +132,7 @@ impl Rules {
             Self::Open => vec![everybody],
         };
         let alias = self.resolve("also.one").to_owned();
-        Policy { version: 1, rules, aliases: BTreeMap::from([("also.one".to_owned(), alias)]) }
+        let aliases = BTreeMap::from([("also.one".to_owned(), alias)]);
+        Policy { version: 1, rules, aliases, ..Policy::default() }
     }
 }

@@ -99,6 +99,7 @@ fn policy(number: u8) -> Policy {
         version: u64::from(number),
         rules,
         aliases: BTreeMap::from([("also-a".to_owned(), "a".to_owned())]),
+        ..Policy::default()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::errors::{CloseReason, ConnectError, HandlerError};
 use crate::payload::{FromPayload, IntoPayload};
 use crate::provide::{Capability, Context, Handler, handler};
 use crate::runtime;
-use crate::session::{Backoff, Registration, Rng, Session};
+use crate::session::{Backoff, Registration, Rng, Session, put};
 use crate::tls::Tls;
 use crate::transport::{Address, Dial, NetworkDial};
 
@@ -99,7 +99,7 @@ impl AgentBuilder {
 
     /// A label of the agent.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.registration.labels.push((key.into(), value.into()));
+        put(&mut self.registration.labels, key.into(), value.into());
         self
     }
 
@@ -223,6 +223,7 @@ impl AgentBuilder {
         let (state, watched) = watch::channel(State::Connecting(None));
         let shared = Arc::new(Shared {
             agent_id: self.registration.agent_id.clone(),
+            labels: self.registration.labels.clone(),
             commands,
             control: Arc::new(Control::default()),
             state: watched.clone(),

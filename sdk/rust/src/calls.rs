@@ -2,6 +2,7 @@
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_reach_protocol::limits::{CREDIT_DEFAULT, ID_BYTES_MAX, PRIVATE_BYTES_MAX, PRIVATE_KEYS_MAX};
@@ -13,7 +14,7 @@ use crate::errors::CallError;
 use crate::fan_out::{FanOut, FanOutChunks, FanOutStream};
 use crate::payload::{FromPayload, IntoPayload, Payload, PayloadError};
 use crate::pending::{PendingCall, ResultStream};
-use crate::session::{CallSpec, Reply};
+use crate::session::{CallSpec, Reply, put};
 use crate::task::Task;
 
 /// One call before it is made. What is not set has the hub's default, given with each method.
@@ -60,7 +61,8 @@ impl<T: FromPayload> CallBuilder<T> {
         self
     }
 
-    /// The processing time that would be liked; a provider that will miss it says so when it accepts.
+    /// The processing time that would be liked; a provider that expects to miss it says so when it accepts: see
+    /// [`PendingCall::would_timeout`].
     pub const fn preferred_timeout(mut self, timeout: Duration) -> Self {
         self.spec.preferred_timeout = Some(timeout);
         self
@@ -78,7 +80,7 @@ impl<T: FromPayload> CallBuilder<T> {
         self
     }
 
-    /// Whether another agent may be tried after that. Default false.
+    /// Whether one other agent may be tried after that. Default false.
     pub const fn allow_fallback(mut self, allow: bool) -> Self {
         self.spec.allow_fallback = allow;
         self
@@ -111,13 +113,24 @@ impl<T: FromPayload> CallBuilder<T> {
 
     /// Prefers agents with this label.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.spec.labels.push((key.into(), value.into()));
+        put(&mut self.spec.labels, key.into(), value.into());
+        self
+    }
+
+    /// Prefers agents that have the labels of this one, as in its zone or of its team. A label that the call
+    /// names itself goes before.
+    pub fn inherit_labels(mut self) -> Self {
+        for (key, value) in self.agent.labels() {
+            if self.spec.labels.iter().all(|(own, _)| own != key) {
+                self.spec.labels.push((key.clone(), value.clone()));
+            }
+        }
         self
     }
 
     /// Takes only agents with this label.
     pub fn require(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.spec.require.push((key.into(), value.into()));
+        put(&mut self.spec.require, key.into(), value.into());
         self
     }
 
@@ -164,15 +177,19 @@ impl<T: FromPayload> CallBuilder<T> {
     /// and 16 KiB together.
     pub fn private(mut self, key: impl Into<String>, value: impl IntoPayload) -> Self {
         match value.into_payload() {
-            Ok(value) => self.spec.private.push((key.into(), value.body)),
+            Ok(value) => put(&mut self.spec.private, key.into(), value.body),
             Err(problem) => self.problem = Some(problem),
         }
         self
     }
 
-    /// JSON Schema that the candidate's output must satisfy. Left out when it cannot be written.
+    /// JSON Schema of what the caller means to read: agents whose own `output_schema` lacks a property that it
+    /// requires are passed over.
     pub fn expected_output(mut self, schema: impl IntoPayload) -> Self {
-        self.spec.expected_output = schema.into_payload().ok().map(|p| p.body);
+        match schema.into_payload() {
+            Ok(schema) => self.spec.expected_output = Some(schema.body),
+            Err(problem) => self.problem = Some(problem),
+        }
         self
     }
 
@@ -202,7 +219,7 @@ impl<T: FromPayload> CallBuilder<T> {
     /// When the call cannot be made at all.
     pub async fn start(self) -> Result<PendingCall<T>, CallError> {
         let (agent, spec) = self.single()?;
-        agent.open(spec).await.map(PendingCall::new)
+        PendingCall::make(agent, spec).await
     }
 
     /// Waits for phase one only: a provider has it, and nobody will say how it ends.
@@ -212,7 +229,7 @@ impl<T: FromPayload> CallBuilder<T> {
     pub async fn notify(mut self) -> Result<Reply<()>, CallError> {
         self.spec.mode = Some(CallMode::Notify);
         let (agent, spec) = self.single()?;
-        let pending: PendingCall<Payload> = PendingCall::new(agent.open(spec).await?);
+        let pending: PendingCall<Payload> = PendingCall::make(agent, spec).await?;
         let (_, reply) = pending.reply().await?.with_body(());
         Ok(reply)
     }
@@ -258,7 +275,7 @@ impl<T: FromPayload> CallBuilder<T> {
         FanOutBuilder(self)
     }
 
-    fn single(self) -> Result<(Agent, CallSpec), CallError> {
+    fn single(self) -> Result<(Agent, Arc<CallSpec>), CallError> {
         if self.spec.is_fan_out() {
             let text = "several agents answer one by one: use all()";
             return Err(CallError::local(ErrorCode::InvalidRequest, text));
@@ -266,7 +283,7 @@ impl<T: FromPayload> CallBuilder<T> {
         self.checked()
     }
 
-    fn checked(self) -> Result<(Agent, CallSpec), CallError> {
+    fn checked(self) -> Result<(Agent, Arc<CallSpec>), CallError> {
         if let Some(problem) = self.problem {
             let text = format!("the input cannot be written: {problem}");
             return Err(CallError::local(ErrorCode::InvalidRequest, text));
@@ -284,7 +301,7 @@ impl<T: FromPayload> CallBuilder<T> {
             );
             return Err(CallError::local(ErrorCode::InvalidRequest, text));
         }
-        Ok((self.agent, self.spec))
+        Ok((self.agent, Arc::new(self.spec)))
     }
 }
 

@@ -14,11 +14,12 @@ use crate::errors::{CallError, CloseReason, Code, ConnectError, HandlerError};
 use crate::inbox;
 use crate::payload::{FromPayload, IntoPayload};
 use crate::provide::{Capability, Context, Handler, handler};
-use crate::session::{CallKey, CallSpec, Load};
+use crate::session::{CallKey, CallSpec, Load, Pairs};
 
 /// What a handle asks of the task that owns the connection.
 pub(crate) enum Command {
     Open(CallKey, Arc<CallSpec>, inbox::Sender),
+    Withdraw(CallKey),
     Add(Capability, Handler),
     Remove(String),
     SetLoad(Load),
@@ -39,6 +40,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) agent_id: String,
+    pub(crate) labels: Pairs,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) control: Arc<Control>,
     pub(crate) state: watch::Receiver<State>,
@@ -169,10 +171,10 @@ impl Agent {
     }
 
     /// Hands a call to the connection.
-    pub(crate) async fn open(&self, spec: CallSpec) -> Result<inbox::Receiver, CallError> {
+    pub(crate) async fn open(&self, spec: Arc<CallSpec>) -> Result<inbox::Receiver, CallError> {
         let key = self.shared.keys.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = inbox::inbox(key, Arc::clone(&self.shared.control));
-        if self.command(Command::Open(key, Arc::new(spec), sender)).await.is_err() {
+        if self.command(Command::Open(key, spec, sender)).await.is_err() {
             let reason = match &*self.shared.state.borrow() {
                 State::Closed(reason) => reason.to_string(),
                 State::Connecting(_) | State::Ready => "the agent is closed".to_owned(),
@@ -180,6 +182,17 @@ impl Agent {
             return Err(CallError::new(Code::Closed, reason).accepted(crate::Accepted::No));
         }
         Ok(receiver)
+    }
+
+    /// Has a call cancelled whose end is waited for.
+    pub(crate) async fn withdraw(&self, key: CallKey) {
+        // When the connection's task is gone, every call has its end.
+        drop(self.command(Command::Withdraw(key)).await);
+    }
+
+    /// The agent's own labels.
+    pub(crate) fn labels(&self) -> &Pairs {
+        &self.shared.labels
     }
 
     async fn command(&self, command: Command) -> Result<(), mpsc::error::SendError<Command>> {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::client::Agent;
 use crate::errors::CallError;
 use crate::payload::Payload;
+use crate::session::CallSpec;
 
 /// One agent that the hub knows. What a hub does not tell is empty or `None`; what it tells besides is left out.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -133,7 +134,13 @@ struct Page<T> {
 }
 
 #[derive(Default, Serialize)]
-struct After {
+struct Filter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capability: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<String>,
 }
@@ -144,7 +151,26 @@ impl Agent {
     /// # Errors
     /// The call's failure.
     pub async fn agents(&self) -> Result<Vec<AgentInfo>, CallError> {
-        self.listed("hub.agents.list", |agent: &AgentInfo| agent.agent_id.clone()).await
+        self.listed_agents(Filter::default()).await
+    }
+
+    async fn listed_agents(&self, filter: Filter) -> Result<Vec<AgentInfo>, CallError> {
+        self.listed("hub.agents.list", filter, |agent: &AgentInfo| agent.agent_id.clone()).await
+    }
+
+    /// The least loaded agent but `not` that a call may go to.
+    pub(crate) async fn another(&self, spec: &CallSpec, not: &str) -> Result<Option<String>, CallError> {
+        let filter = Filter {
+            capability: Some(spec.capability.clone()),
+            status: Some("ready"),
+            labels: spec.require.iter().cloned().collect(),
+            after: None,
+        };
+        let able = self.listed_agents(filter).await?.into_iter().filter(|agent| agent.agent_id != not);
+        // A list names who waits for it too, but an agent without slots takes nothing.
+        let able = able.filter(|agent| agent.max_concurrency > 0);
+        let fill = |agent: &AgentInfo| agent.in_flight as f64 / agent.max_concurrency as f64;
+        Ok(able.min_by(|one, other| fill(one).total_cmp(&fill(other))).map(|agent| agent.agent_id))
     }
 
     /// The dictionary of capabilities, as `hub.capabilities.list` tells, all pages of it.
@@ -152,24 +178,29 @@ impl Agent {
     /// # Errors
     /// The call's failure.
     pub async fn capabilities(&self) -> Result<Vec<CapabilityInfo>, CallError> {
-        self.listed("hub.capabilities.list", |capability: &CapabilityInfo| capability.name.clone()).await
+        let name = |capability: &CapabilityInfo| capability.name.clone();
+        self.listed("hub.capabilities.list", Filter::default(), name).await
     }
 
-    async fn listed<T>(&self, capability: &str, name: fn(&T) -> String) -> Result<Vec<T>, CallError>
+    async fn listed<T>(
+        &self,
+        capability: &str,
+        mut filter: Filter,
+        name: fn(&T) -> String,
+    ) -> Result<Vec<T>, CallError>
     where
         T: for<'de> Deserialize<'de> + Send + 'static,
     {
         let mut all: Vec<T> = Vec::new();
-        let mut after = After::default();
         loop {
-            let page: Page<T> = self.call(capability, &after).await?;
+            let page: Page<T> = self.call(capability, &filter).await?;
             all.extend(page.items);
             let last = all.last().map(name);
             // A hub that says more and gives nothing new would keep us here for ever.
-            if !page.more || last == after.after || last.is_none() {
+            if !page.more || last == filter.after || last.is_none() {
                 return Ok(all);
             }
-            after.after = last;
+            filter.after = last;
         }
     }
 }

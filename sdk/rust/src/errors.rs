@@ -101,6 +101,22 @@ pub struct CallFailure {
     pub target: Option<String>,
     /// Every try in order.
     pub attempts: Vec<Attempt>,
+    /// Of `degraded`: the failure that was left when every further try was used up.
+    pub cause: Option<Cause>,
+}
+
+/// The failure itself, behind a `degraded`.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Cause {
+    /// What kind of failure.
+    pub code: Code,
+    /// For people.
+    pub message: String,
+    /// Whether the same call can end otherwise.
+    pub retryable: bool,
+    /// For programs, as MessagePack.
+    pub details: Option<Bytes>,
 }
 
 /// A call failed.
@@ -121,6 +137,7 @@ impl CallError {
             call_id: None,
             target: None,
             attempts: Vec::new(),
+            cause: None,
         }))
     }
 

@@ -119,6 +119,11 @@ impl Receiver {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// Which call it is.
+    pub(crate) const fn key(&self) -> CallKey {
+        self.key
+    }
+
     /// From here on dropping this end leaves the call alone.
     pub(crate) fn keep_running(&self) {
         lock(&self.shared).keeps_running = true;

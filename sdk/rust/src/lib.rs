@@ -65,7 +65,9 @@ pub use builder::AgentBuilder;
 pub use calls::{CallBuilder, FanOutBuilder};
 pub use client::Agent;
 pub use discover::{AgentInfo, AgentLoad, CapabilityInfo, OfferInfo};
-pub use errors::{Accepted, Attempt, CallError, CallFailure, CloseReason, Code, ConnectError, HandlerError};
+pub use errors::{
+    Accepted, Attempt, CallError, CallFailure, Cause, CloseReason, Code, ConnectError, HandlerError,
+};
 pub use fan_out::{FanOut, FanOutChunks, FanOutItem, FanOutStream, Part};
 pub use payload::{FromPayload, IntoPayload, Payload, PayloadError};
 pub use pending::{Chunk, PendingCall, ResultStream};

@@ -2,14 +2,18 @@
 
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use agent_reach_protocol::ErrorCode;
 use futures_util::Stream;
+use tokio::time::Instant;
 
+use crate::client::Agent;
 use crate::errors::{CallError, Code};
 use crate::inbox::Receiver;
 use crate::payload::{FromPayload, Payload};
-use crate::session::{Acceptance, CallEvent, Reply};
+use crate::session::{Acceptance, CallEvent, CallSpec, Reply};
 
 /// What an ended inbox without an end means: cannot come, since the connection's end always tells one.
 pub(crate) fn ended() -> CallError {
@@ -33,9 +37,30 @@ pub(crate) fn typed<T: FromPayload>(reply: Reply<Payload>) -> Result<Reply<T>, C
 }
 
 /// A call that was made. Dropping it cancels the call.
+///
+/// Between its two phases the caller can still decide. Above all when a provider says that it will miss
+/// [`crate::CallBuilder::preferred_timeout`]:
+///
+/// ```no_run
+/// # use agent_reach_sdk::{Agent, CallError};
+/// # use std::time::Duration;
+/// # async fn ask(agent: Agent) -> Result<String, CallError> {
+/// let liked = Duration::from_secs(2);
+/// let mut pending = agent.call::<String>("report.build", "May").preferred_timeout(liked).start().await?;
+/// if let Some(late) = pending.would_timeout().await
+///     && late.wait.is_none_or(|wait| wait > 2 * liked)
+/// {
+///     pending.elsewhere().await?; // or pending.cancel(), or nothing to wait on
+/// }
+/// pending.result().await
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it cancels the call"]
 pub struct PendingCall<T> {
+    agent: Agent,
+    spec: Arc<CallSpec>,
+    made: Instant,
     inbox: Receiver,
     acceptance: Option<Acceptance>,
     end: Option<Result<Reply<Payload>, CallError>>,
@@ -43,12 +68,14 @@ pub struct PendingCall<T> {
 }
 
 impl<T: FromPayload> PendingCall<T> {
-    pub(crate) const fn new(inbox: Receiver) -> Self {
-        Self { inbox, acceptance: None, end: None, result: PhantomData }
+    pub(crate) async fn make(agent: Agent, spec: Arc<CallSpec>) -> Result<Self, CallError> {
+        let inbox = agent.open(Arc::clone(&spec)).await?;
+        let made = Instant::now();
+        Ok(Self { agent, spec, made, inbox, acceptance: None, end: None, result: PhantomData })
     }
 
-    /// Waits for phase one: a provider has the call. `None` when the result came first, which quick
-    /// providers let stand for it.
+    /// Waits for phase one: a provider has the call. `None` when the result came first, which quick providers let
+    /// stand for it.
     ///
     /// # Errors
     /// The call's failure, when it failed before.
@@ -62,17 +89,27 @@ impl<T: FromPayload> PendingCall<T> {
         }
     }
 
+    /// Waits until a provider says that it will miss [`crate::CallBuilder::preferred_timeout`], which it can with
+    /// phase one or later. `None` when the call ended before any did; its end is for [`PendingCall::reply`] to
+    /// tell.
+    pub async fn would_timeout(&mut self) -> Option<Acceptance> {
+        loop {
+            if self.end.is_some() {
+                return None;
+            }
+            if let Some(acceptance) = self.acceptance.as_ref().filter(|acceptance| acceptance.would_timeout) {
+                return Some(acceptance.clone());
+            }
+            self.advance().await;
+        }
+    }
+
     /// Waits for the result and how it got there.
     ///
     /// # Errors
     /// The call's failure.
     pub async fn reply(mut self) -> Result<Reply<T>, CallError> {
-        loop {
-            if let Some(end) = self.end.take() {
-                return end.and_then(typed);
-            }
-            self.advance().await;
-        }
+        self.ended().await.and_then(typed)
     }
 
     /// Waits for the result alone.
@@ -81,6 +118,64 @@ impl<T: FromPayload> PendingCall<T> {
     /// The call's failure.
     pub async fn result(self) -> Result<T, CallError> {
         self.reply().await.map(|reply| reply.body)
+    }
+
+    /// Cancels the call and waits for what becomes of it, which dropping it does not: its handler may just have
+    /// completed it.
+    ///
+    /// # Errors
+    /// `cancelled` when it was, else the call's failure.
+    pub async fn cancel(mut self) -> Result<Reply<T>, CallError> {
+        self.withdraw().await.and_then(typed)
+    }
+
+    /// Takes the call from the agent that accepted it and asks the least loaded other one that is ready, has the
+    /// capability and the labels that are required. `true` when that was done: from here on this handle is about the
+    /// new call. `false` when there was nothing to do, and what there is of the first call goes on: its end is here,
+    /// nobody else has the capability, or the call names the agent that it is for.
+    ///
+    /// The first handler is cancelled and its end waited for (a provider's `cancel_grace`, 5 s by default, at the
+    /// most), and only when that end is `cancelled` the other agent is asked: the two never run at once, and one that
+    /// completed is not run again. What a cancelled handler did before it stopped stays done, as with every
+    /// cancelling. The new call has a `request_id` of its own, since the first one's is `cancelled` for good; it has
+    /// what is left of a budget that was named, and its own tries.
+    ///
+    /// # Errors
+    /// Of `hub.agents.list`, which this agent must be allowed to call: the first call goes on. When the agent is
+    /// closed meanwhile, that.
+    pub async fn elsewhere(&mut self) -> Result<bool, CallError> {
+        let Some(target) = self.accepted().await?.and_then(|acceptance| acceptance.target) else {
+            return Ok(false);
+        };
+        if self.end.is_some() || !self.spec.agents.is_empty() {
+            return Ok(false);
+        }
+        let Some(other) = self.agent.another(&self.spec, &target).await? else { return Ok(false) };
+        let end = self.withdraw().await;
+        if !matches!(&end, Err(error) if error.code == ErrorCode::Cancelled) {
+            self.end = Some(end);
+            return Ok(false);
+        }
+        let mut spec = CallSpec { agents: vec![other], request_id: None, ..CallSpec::clone(&self.spec) };
+        spec.budget = spec.budget.map(|budget| budget.saturating_sub(self.made.elapsed()));
+        *self = Self::make(self.agent.clone(), Arc::new(spec)).await?;
+        Ok(true)
+    }
+
+    async fn withdraw(&mut self) -> Result<Reply<Payload>, CallError> {
+        if self.end.is_none() {
+            self.agent.withdraw(self.inbox.key()).await;
+        }
+        self.ended().await
+    }
+
+    async fn ended(&mut self) -> Result<Reply<Payload>, CallError> {
+        loop {
+            if let Some(end) = self.end.take() {
+                return end;
+            }
+            self.advance().await;
+        }
     }
 
     async fn advance(&mut self) {

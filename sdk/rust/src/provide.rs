@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::client::Agent;
 use crate::errors::{ConnectError, HandlerError};
 use crate::payload::{FromPayload, IntoPayload, Payload};
-use crate::session::{Failure, Invocation, Work};
+use crate::session::{Failure, Invocation, Work, put};
 
 /// What the header of a CHUNK may take of a message, at most.
 const CHUNK_HEADER_BYTES: usize = 512;
@@ -30,6 +30,7 @@ pub struct Capability {
     pub(crate) output_schema: Option<Bytes>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) qps_limit: Option<f64>,
+    pub(crate) max_concurrency: Option<u64>,
     pub(crate) idempotent: bool,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) aliases: Vec<String>,
@@ -86,6 +87,16 @@ impl Capability {
         self
     }
 
+    /// Most handlers of this capability that run at once, at least 1. Others that come wait in the agent, and their
+    /// callers are told how many are before them. Default: only the agent's own bound. What waits here has been
+    /// given to this agent and its processing time runs: to have the hub keep it for whoever is free first, bound
+    /// the agent instead.
+    #[must_use]
+    pub const fn max_concurrency(mut self, handlers: u64) -> Self {
+        self.max_concurrency = Some(handlers);
+        self
+    }
+
     /// Whether running one intent twice is harmless: then a call whose provider was lost is tried again.
     /// Default false.
     #[must_use]
@@ -97,7 +108,7 @@ impl Capability {
     /// A label of this capability.
     #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.labels.push((key.into(), value.into()));
+        put(&mut self.labels, key.into(), value.into());
         self
     }
 
@@ -235,7 +246,7 @@ impl Context {
         self.inner.deadline
     }
 
-    /// The processing time that the caller would like, if it said one; see [`Context::would_timeout`].
+    /// The processing time that the caller would like, if it said one; see [`Context::would_take`].
     pub fn preferred_timeout(&self) -> Option<Duration> {
         self.inner.call.preferred_timeout
     }
@@ -308,10 +319,11 @@ impl Context {
         self.inner.events.send(emit).await.map_err(|_| EmitError::Cancelled)
     }
 
-    /// Tells the caller that its preferred time will be missed, and how long it would have to wait. Counts
-    /// only before anything else was sent, which is for the first 5 ms.
-    pub async fn would_timeout(&self, wait: Duration) {
-        let word = Work::WouldTimeout(self.inner.call.run, wait);
+    /// Says how long this will take, from now. A caller that would like it sooner is told so, and decides whether
+    /// to wait; the hub passes 16 such words of one run on. A handler that says nothing is expected to take as long
+    /// as those of its capability usually do.
+    pub async fn would_take(&self, time: Duration) {
+        let word = Work::WouldTake(self.inner.call.run, time);
         if self.inner.events.send(word).await.is_err() {
             tracing::debug!("the agent is closed");
         }

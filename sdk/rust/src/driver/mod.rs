@@ -207,6 +207,7 @@ impl Driver {
                     self.inboxes.insert(key, sender);
                     self.input(Work::Open(key, spec));
                 }
+                Command::Withdraw(key) => self.input(Work::Withdraw(key)),
                 Command::Add(capability, handler) => {
                     self.handlers.insert(capability.name.clone(), handler);
                     self.input(Input::Add(capability));

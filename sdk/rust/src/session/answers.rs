@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use agent_reach_protocol::{Accept, CallResult, ErrorCode, ResultStatus};
 use bytes::Bytes;
+use serde::Deserialize;
 
 use super::types::{Acceptance, Reply};
-use crate::errors::{Accepted, Attempt, CallError, Code};
+use crate::errors::{Accepted, Attempt, CallError, Cause, Code};
 use crate::payload::Payload;
 
 fn text(word: Option<&str>) -> Option<String> {
@@ -64,12 +65,45 @@ pub(crate) fn failure(header: &CallResult<'_>, request_id: &str, accepted: Accep
         }
         None => CallError::known(ErrorCode::Internal, "the hub gave no reason"),
     };
-    error.accepted = if accepted == Accepted::Yes { accepted } else { accepted_by_code(&error.code) };
+    error.attempts = attempts(header);
+    error.cause = (error.code == ErrorCode::Degraded).then(|| cause(&error)).flatten();
+    error.accepted = if accepted == Accepted::Yes { accepted } else { accepted_by(&error) };
     error.request_id = request_id.to_owned();
     error.call_id = text(header.call_id);
     error.target = text(header.target);
-    error.attempts = attempts(header);
     error
+}
+
+/// What `details` of a `degraded` say.
+fn cause(error: &CallError) -> Option<Cause> {
+    #[derive(Deserialize)]
+    struct Details {
+        cause: Entry,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        code: String,
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        retryable: bool,
+        details: Option<rmpv::Value>,
+    }
+    let Details { cause: Entry { code, message, retryable, details } } = error.details_as().ok()?;
+    let details = details.and_then(|value| rmp_serde::to_vec_named(&value).ok()).map(Bytes::from);
+    Some(Cause { code: Code::of(&code), message, retryable, details })
+}
+
+/// What the tries say of a call whose ACCEPT was not seen. One that a provider had is enough; that none had it must
+/// be certain of all of them.
+fn accepted_by(error: &CallError) -> Accepted {
+    let code = error.cause.as_ref().map_or(&error.code, |cause| &cause.code);
+    let tries = error.attempts.iter().map(|tried| accepted_by_code(&Code::of(&tried.outcome)));
+    tries.fold(accepted_by_code(code), |all, tried| match (all, tried) {
+        (Accepted::Yes, _) | (_, Accepted::Yes) => Accepted::Yes,
+        (Accepted::Unknown, _) | (_, Accepted::Unknown) => Accepted::Unknown,
+        (Accepted::No, Accepted::No) => Accepted::No,
+    })
 }
 
 /// What a code alone says of a call whose ACCEPT was not seen: a RESULT that came first stands for it.

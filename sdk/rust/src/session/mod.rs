@@ -33,7 +33,7 @@ use running::Running;
 pub(crate) use time::Now;
 pub use types::{Acceptance, Load, Reply};
 pub(crate) use types::{
-    CallEvent, CallKey, CallSpec, Effect, Failure, Input, Invocation, Outcome, RunKey, Work,
+    CallEvent, CallKey, CallSpec, Effect, Failure, Input, Invocation, Outcome, Pairs, RunKey, Work, put,
 };
 
 use crate::errors::{CloseReason, Code, ConnectError};
@@ -179,22 +179,25 @@ impl Session {
         match work {
             Work::Open(key, spec) => self.asked.open(cx, key, spec),
             Work::Cancel(key) => self.asked.cancel(cx, key),
+            Work::Withdraw(key) => self.asked.withdraw(cx, key),
             Work::Forget(key) => self.asked.forget(cx, key),
             Work::Consumed(key, n, target) => self.asked.consumed(cx, key, n, target.as_deref()),
             Work::Received(task_id) => Asked::received(cx, &task_id),
             Work::Emit(run, payload) => self.running.on_emit(cx, run, payload),
-            Work::WouldTimeout(run, wait) => self.running.on_would_timeout(cx, run, wait),
+            Work::WouldTake(run, time) => self.running.on_would_take(cx, run, time),
             Work::Finished(run, outcome) => self.running.on_finished(cx, run, outcome),
         }
     }
 
-    fn in_flight(&self) -> u64 {
-        self.running.in_flight() as u64
+    fn load(&self) -> registration::Work {
+        let waiting = self.running.queued();
+        let running = self.running.in_flight().saturating_sub(waiting);
+        registration::Work { running: running as u64, waiting: waiting as u64 }
     }
 
     fn update(&mut self, change: &Change) {
         if self.link.can_answer() {
-            let message = self.registration.update(self.in_flight(), change);
+            let message = self.registration.update(self.load(), change);
             self.outbound.control(message);
         }
     }
@@ -210,7 +213,7 @@ impl Session {
             return;
         }
         self.link.opened(now);
-        let hello = self.registration.hello(self.in_flight());
+        let hello = self.registration.hello(self.load());
         self.outbound.control(hello);
     }
 
@@ -297,8 +300,8 @@ impl Session {
             ToAgent::Credit(header) => self.running.on_credit(cx, header.id, header.n),
             ToAgent::Cancel(header) => self.running.on_cancel(cx, header.id),
             ToAgent::Call(header) => {
-                let known = self.registration.capabilities.contains_key(header.capability);
-                self.running.on_call(cx, known, &header, body);
+                let offered = self.registration.capabilities.get(header.capability);
+                self.running.on_call(cx, offered, &header, body);
             }
             ToAgent::Error(header) => self.fault(now, &header, effects),
             ToAgent::Welcome(_) | ToAgent::Goodbye(_) => {}

@@ -30,7 +30,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn hello(&self, in_flight: u64) -> Bytes {
+    pub(crate) fn hello(&self, work: Work) -> Bytes {
         let header = Hello {
             v: VERSION,
             agent_id: &self.agent_id,
@@ -44,13 +44,13 @@ impl Registration {
             max_concurrency: Some(self.max_concurrency),
             calls: self.calls.as_ref().map(|calls| calls.iter().map(String::as_str).collect()),
             status: self.status,
-            load: Some(self.load(in_flight)),
+            load: Some(self.load(work)),
         };
         encode(&header, None)
     }
 
     /// A heartbeat, with what changed.
-    pub(crate) fn update(&self, in_flight: u64, change: &Change) -> Bytes {
+    pub(crate) fn update(&self, work: Work, change: &Change) -> Bytes {
         let (add, remove) = match change {
             Change::Nothing | Change::Status => (Vec::new(), Vec::new()),
             Change::Added(name) => {
@@ -59,20 +59,27 @@ impl Registration {
             Change::Removed(name) => (Vec::new(), vec![name.as_str()]),
         };
         let status = if matches!(change, Change::Status) { self.status } else { None };
-        encode(&Update { status, load: Some(self.load(in_flight)), add, remove }, None)
+        encode(&Update { status, load: Some(self.load(work)), add, remove }, None)
     }
 
-    fn load(&self, in_flight: u64) -> wire::Load<'_> {
+    fn load(&self, work: Work) -> wire::Load<'_> {
         let levels = self.load.levels.iter().map(|(name, level)| (name.as_str(), *level)).collect();
         wire::Load {
-            in_flight: Some(in_flight),
-            queued: self.load.queued,
+            in_flight: Some(work.running),
+            queued: self.load.queued.or((work.waiting > 0).then_some(work.waiting)),
             cpu: self.load.cpu,
             memory: self.load.memory,
             health: self.load.health,
             levels: Levels(levels),
         }
     }
+}
+
+/// What the agent has to do now, in calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) running: u64,
+    pub(crate) waiting: u64,
 }
 
 /// What an UPDATE is about besides load.

@@ -2,6 +2,7 @@
 
 mod asking;
 mod connection;
+mod deciding;
 mod providing;
 mod returning;
 

@@ -82,7 +82,7 @@ pub struct Acceptance {
     pub queue_depth: Option<u64>,
     /// The provider expects to miss `preferred_timeout`.
     pub would_timeout: bool,
-    /// Then: how long the caller would have to wait.
+    /// Then: how long the caller would have to wait, from now.
     pub wait: Option<Duration>,
     /// Of a task.
     pub task_id: Option<String>,
@@ -213,7 +213,8 @@ impl Failure {
 /// What the agent reports of its load. It weighs in routing; what the hub counts itself decides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Calls that wait in the agent. The ones that run are counted by the SDK.
+    /// Calls that wait in the agent. The ones that run are counted by the SDK, and so are those that wait for
+    /// [`crate::Capability::max_concurrency`] when this is `None`.
     pub queued: Option<u64>,
     /// Share of the processor, 0 to 1.
     pub cpu: Option<f64>,
@@ -267,6 +268,8 @@ pub(crate) enum Work {
     Open(CallKey, Arc<CallSpec>),
     /// A caller no longer wants it.
     Cancel(CallKey),
+    /// A caller no longer wants it, and waits for what becomes of it.
+    Withdraw(CallKey),
     /// A caller lets go of a task, which goes on.
     Forget(CallKey),
     /// A caller took so many chunks; in a fan-out of this target.
@@ -275,8 +278,8 @@ pub(crate) enum Work {
     Received(String),
     /// A handler sends a chunk.
     Emit(RunKey, Payload),
-    /// A handler says that it will take longer than the caller would like.
-    WouldTimeout(RunKey, Duration),
+    /// A handler says how long it expects to take.
+    WouldTake(RunKey, Duration),
     /// A handler ended.
     Finished(RunKey, Outcome),
 }
@@ -317,6 +320,12 @@ pub(crate) enum Effect {
     AbortRun(RunKey),
     /// The end.
     Stopped(CloseReason),
+}
+
+/// Sets a key, which a header has once: a repeated one would cost the connection.
+pub(crate) fn put<V>(pairs: &mut Vec<(String, V)>, key: String, value: V) {
+    pairs.retain(|(own, _)| *own != key);
+    pairs.push((key, value));
 }
 
 pub(crate) fn owned(pairs: &[(&str, &str)]) -> Pairs {

@@ -139,6 +139,10 @@ impl Asked {
         open.sent = true;
         self.by_id.insert(id, key);
         cx.outbound.call(id, message);
+        if open.withdrawn {
+            // Behind its CALL, which the hub has to know first.
+            cx.outbound.body(encode(&cancel(id), None));
+        }
     }
 
     pub(crate) fn fail(&mut self, cx: &mut Context<'_>, key: CallKey, code: Code, message: &str) {
@@ -181,6 +185,26 @@ impl Asked {
             cx.outbound.control(encode(&Cancel { id, reason: None, wait: false }, None));
         }
         self.send_waiting(cx);
+    }
+
+    /// Nobody wants the result any more, but how it ends: what the provider answers to the cancelling.
+    pub(crate) fn withdraw(&mut self, cx: &mut Context<'_>, key: CallKey) {
+        let Some(open) = self.calls.get_mut(&key) else { return };
+        if std::mem::replace(&mut open.withdrawn, true) {
+            return;
+        }
+        match open.id {
+            // A provider may have it since before: it is asked for again, to learn its end.
+            Some(id) if open.resent => cx.outbound.body(encode(&cancel(id), None)),
+            None if open.resent => {}
+            Some(id) if !cx.outbound.withdraw(id) => cx.outbound.control(encode(&cancel(id), None)),
+            // It never left, or nobody was there to have it.
+            Some(_) | None => {
+                open.sent = false;
+                self.fail(cx, key, Code::Known(ErrorCode::Cancelled), "cancelled before anybody had it");
+                self.send_waiting(cx);
+            }
+        }
     }
 
     /// A task goes on, its handle is gone.
@@ -314,6 +338,9 @@ impl Asked {
     fn holds_on(&mut self, cx: &Context<'_>, key: CallKey, error: &CallError) -> bool {
         let Some(open) = self.calls.get_mut(&key) else { return false };
         let Some(id) = open.id else { return false };
+        if open.withdrawn || !error.attempts.is_empty() {
+            return false;
+        }
         if !cx.ready && error.code == ErrorCode::ShuttingDown && !open.accepted {
             // It crossed the hub's GOODBYE: the next connection carries it.
             open.id = None;
@@ -387,6 +414,11 @@ impl Asked {
             && self.deadlines.is_empty()
             && self.again.is_empty()
     }
+}
+
+/// Nobody wants this call's result, but how it ends.
+const fn cancel(id: u64) -> Cancel<'static> {
+    Cancel { id, reason: None, wait: true }
 }
 
 /// Not on the wire any more: without a budget of its own a call has so long from now.

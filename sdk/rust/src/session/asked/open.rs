@@ -37,6 +37,8 @@ pub(super) struct Open {
     pub(super) accepted: bool,
     /// When it ends here, if it is not on the wire.
     pub(super) deadline: Now,
+    /// Nobody wants its result any more; how it ends is still to be told.
+    pub(super) withdrawn: bool,
     /// It was open when the present session began: providers may still be on their way back.
     pub(super) patient: bool,
     /// How often the hub was asked again because nobody was back yet.
@@ -113,6 +115,7 @@ impl Open {
             sent: false,
             resent: false,
             patient: false,
+            withdrawn: false,
             accepted: false,
             deadline: now,
             asked_again: 0,

@@ -6,6 +6,7 @@ use agent_reach_protocol::{Accept, Dispatch, Labels, Private, encode, limits::CR
 use bytes::Bytes;
 
 use super::ends::refusal;
+use super::room::Outlook;
 use super::run::Run;
 use crate::payload::Payload;
 use crate::session::Context;
@@ -16,14 +17,16 @@ pub(super) fn refuse(cx: &mut Context<'_>, header: &Dispatch<'_>, failure: &Fail
     cx.outbound.body(refusal(header.id, Some((header.request_id, header.call_id)), failure));
 }
 
-pub(super) fn accept(cx: &mut Context<'_>, run: &mut Run, wait: Option<Duration>) {
+/// ACCEPT. It says when the caller's wish will be missed.
+pub(super) fn accept(cx: &mut Context<'_>, run: &mut Run, outlook: Outlook) {
     let Some(id) = run.id.filter(|_| cx.open) else { return };
     run.accepted = true;
+    let late = outlook.time.filter(|time| run.preferred.is_some_and(|preferred| *time > preferred));
     let header = Accept {
         id,
-        queue_depth: None,
-        would_timeout: wait.is_some(),
-        wait_ms: wait.map(millis),
+        queue_depth: outlook.before,
+        would_timeout: late.is_some(),
+        wait_ms: late.map(millis),
         request_id: None,
         call_id: None,
         target: None,
@@ -73,7 +76,7 @@ pub(super) fn as_it_came(call: &Invocation, id: u64) -> Dispatch<'_> {
         caller: &call.caller,
         attempt: call.attempt,
         deadline_ms: millis(call.deadline),
-        preferred_timeout_ms: None,
+        preferred_timeout_ms: call.preferred_timeout.map(millis),
         stream: call.stream,
         credit: Some(call.credit),
         mode: call.mode,

@@ -2,6 +2,7 @@
 
 mod calls;
 mod ends;
+mod room;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,6 +17,7 @@ use bytes::Bytes;
 
 use calls::{accept, as_it_came, invocation, refuse};
 pub(crate) use ends::refusal;
+use room::{Outlook, Rooms};
 use run::Run;
 
 use super::Context;
@@ -23,6 +25,7 @@ use super::memory::{Memory, Served};
 use super::time::Now;
 use super::types::{Effect, Failure, Invocation, Outcome, RunKey};
 use crate::payload::Payload;
+use crate::provide::Capability;
 
 /// A handler whose hub does not come back gets at least so long after the connection was lost.
 const ORPHAN: Duration = Duration::from_secs(30);
@@ -33,13 +36,14 @@ pub(crate) struct Running {
     runs: BTreeMap<RunKey, Run>,
     by_id: HashMap<u64, RunKey>,
     by_intent: HashMap<Arc<str>, RunKey>,
+    rooms: Rooms,
     memory: Memory,
     /// ACCEPTs that are held back; all for the same time, so in order.
     holds: VecDeque<(Now, RunKey)>,
     aborts: BTreeSet<(Now, RunKey)>,
     orphans: BTreeSet<(Now, RunKey)>,
     next_run: RunKey,
-    /// Handlers whose futures exist.
+    /// Handlers whose futures exist, and calls that wait for theirs.
     handlers: usize,
     max: usize,
     grace: Duration,
@@ -51,6 +55,7 @@ impl Running {
             runs: BTreeMap::new(),
             by_id: HashMap::new(),
             by_intent: HashMap::new(),
+            rooms: Rooms::default(),
             memory: Memory::default(),
             holds: VecDeque::new(),
             aborts: BTreeSet::new(),
@@ -62,9 +67,14 @@ impl Running {
         }
     }
 
-    /// Handlers that run.
+    /// Handlers, those that wait for another of their capability to end included.
     pub(crate) const fn in_flight(&self) -> usize {
         self.handlers
+    }
+
+    /// Those that wait.
+    pub(crate) const fn queued(&self) -> usize {
+        self.rooms.waiting()
     }
 
     /// Calls that are on the present connection.
@@ -76,7 +86,7 @@ impl Running {
     pub(crate) fn on_call(
         &mut self,
         cx: &mut Context<'_>,
-        known: bool,
+        offered: Option<&Capability>,
         header: &Dispatch<'_>,
         body: Option<Bytes>,
     ) {
@@ -91,25 +101,63 @@ impl Running {
             let served = served.clone();
             return self.tell_again(cx, intent, header, served);
         }
-        if !known {
+        let Some(offered) = offered else {
             let text = format!("no handler for {}", header.capability);
             return refuse(cx, header, &Failure::new(ErrorCode::Unsupported, text));
-        }
+        };
         if self.handlers >= self.max {
             let text = format!("{} handlers run already", self.handlers);
             return refuse(cx, header, &Failure::new(ErrorCode::Overloaded, text));
         }
-        self.start(cx, intent, header, body);
+        let key = self.new_key();
+        self.start(cx, intent, header, invocation(key, header, body), offered.max_concurrency);
     }
 
-    fn start(&mut self, cx: &mut Context<'_>, intent: Arc<str>, header: &Dispatch<'_>, body: Option<Bytes>) {
-        let key = self.new_key();
+    /// Begins a run, or puts it behind those of its capability.
+    fn start(
+        &mut self,
+        cx: &mut Context<'_>,
+        intent: Arc<str>,
+        header: &Dispatch<'_>,
+        call: Invocation,
+        most: Option<u64>,
+    ) {
+        let key = call.run;
         self.by_intent.insert(Arc::clone(&intent), key);
         self.by_id.insert(header.id, key);
-        self.runs.insert(key, Run::new(cx.now, intent, header));
+        let (room, starts) = self.rooms.enter(header.capability, most, key);
+        let mut run = Run::new(cx.now, intent, header);
+        run.room = Some(room);
+        if !starts {
+            run.waiting = Some(Box::new(call));
+        } else {
+            cx.effects.push(Effect::Run(Box::new(call)));
+        }
+        self.runs.insert(key, run);
         self.holds.push_back((cx.now.after(Duration::from_millis(ACCEPT_HOLD_MS)), key));
         self.handlers += 1;
-        cx.effects.push(Effect::Run(Box::new(invocation(key, header, body))));
+    }
+
+    /// A handler is gone: its place goes to the next that waits for it.
+    fn leave(&mut self, cx: &mut Context<'_>, key: RunKey, execution: Option<Duration>) {
+        self.handlers -= 1;
+        let Some(room) = self.runs.get(&key).and_then(|run| run.room.clone()) else { return };
+        self.rooms.leave(&room, execution);
+        while let Some(next) = self.rooms.next(&room) {
+            let Some(run) = self.runs.get_mut(&next) else { continue };
+            let Some(mut call) = run.waiting.take() else { continue };
+            run.started = cx.now;
+            // Credit that came meanwhile.
+            call.credit = run.credit;
+            run.permitted = run.credit;
+            cx.effects.push(Effect::Run(call));
+        }
+    }
+
+    /// What ACCEPT can say of a run.
+    fn outlook(rooms: &Rooms, key: RunKey, run: &Run) -> Outlook {
+        let outlook = run.room.as_ref().map(|room| rooms.outlook(room, key)).unwrap_or_default();
+        Outlook { time: run.expected.or(outlook.time), ..outlook }
     }
 
     fn new_key(&mut self) -> RunKey {
@@ -142,19 +190,19 @@ impl Running {
         }
         if run.stream && !run.chunks.can_start_over() {
             let text = "the stream cannot be resumed: its beginning is no longer kept";
-            if run.outcome.is_none() {
-                cx.effects.push(Effect::AbortRun(key));
-                self.handlers -= 1;
-            }
+            let ran = run.outcome.is_none();
             run.outcome = Some(Outcome::Failed(Failure::new(ErrorCode::HandlerError, text)));
             run.sent = run.chunks.produced();
+            if ran {
+                cx.effects.push(Effect::AbortRun(key));
+                self.leave(cx, key, None);
+            }
             return self.pump(cx, key);
         }
-        accept(cx, run, None);
-        if run.credit > run.permitted {
-            cx.effects.push(Effect::Grant(key, run.credit - run.permitted));
-            run.permitted = run.credit;
-        }
+        run.preferred = header.preferred_timeout_ms.map(Duration::from_millis);
+        let outlook = Self::outlook(&self.rooms, key, run);
+        accept(cx, run, outlook);
+        permit(cx, key, run);
         self.pump(cx, key);
     }
 
@@ -186,9 +234,11 @@ impl Running {
         self.pump(cx, key);
     }
 
-    pub(crate) fn on_would_timeout(&mut self, cx: &mut Context<'_>, key: RunKey, wait: Duration) {
-        if let Some(run) = self.runs.get_mut(&key).filter(|run| !run.accepted) {
-            accept(cx, run, Some(wait));
+    pub(crate) fn on_would_take(&mut self, cx: &mut Context<'_>, key: RunKey, time: Duration) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        run.expected = Some(time);
+        if run.preferred.is_some_and(|preferred| time > preferred) {
+            accept(cx, run, Outlook { before: None, time: Some(time) });
         }
     }
 
@@ -196,10 +246,7 @@ impl Running {
         let Some(key) = self.by_id.get(&id).copied() else { return };
         let Some(run) = self.runs.get_mut(&key) else { return };
         run.credit = run.credit.saturating_add(n);
-        if run.credit > run.permitted {
-            cx.effects.push(Effect::Grant(key, run.credit - run.permitted));
-            run.permitted = run.credit;
-        }
+        permit(cx, key, run);
         self.pump(cx, key);
     }
 
@@ -218,6 +265,13 @@ impl Running {
             self.pump(cx, key);
         } else if run.abort_at.is_some() {
             run.again = None;
+        } else if run.waiting.take().is_some() {
+            run.outcome = Some(Outcome::Failed(Failure::new(ErrorCode::Cancelled, "cancelled")));
+            self.handlers -= 1;
+            if let Some(room) = &run.room {
+                self.rooms.give_up(room, key);
+            }
+            self.pump(cx, key);
         } else {
             let at = cx.now.after(self.grace);
             run.abort_at = Some(at);
@@ -228,8 +282,8 @@ impl Running {
 
     pub(crate) fn on_finished(&mut self, cx: &mut Context<'_>, key: RunKey, outcome: Outcome) {
         let Some(run) = self.runs.get_mut(&key).filter(|run| run.outcome.is_none()) else { return };
-        self.handlers -= 1;
         run.execution = cx.now.since(run.started);
+        let completed = matches!(outcome, Outcome::Completed(_)).then_some(run.execution);
         let cancelled = run.abort_at.take();
         if let Some(at) = cancelled {
             self.aborts.remove(&(at, key));
@@ -240,6 +294,7 @@ impl Running {
             }
             outcome @ (Outcome::Completed(_) | Outcome::Failed(_)) => outcome,
         });
+        self.leave(cx, key, completed);
         self.pump(cx, key);
         self.settle_holds(cx);
     }
@@ -307,14 +362,9 @@ impl Running {
             let served = served.clone();
             return self.tell_again(cx, intent, &as_it_came(&again, id), served);
         }
-        let key = self.new_key();
-        self.by_intent.insert(Arc::clone(&intent), key);
-        self.by_id.insert(id, key);
-        self.runs.insert(key, Run::new(cx.now, intent, &as_it_came(&again, id)));
-        self.holds.push_back((cx.now.after(Duration::from_millis(ACCEPT_HOLD_MS)), key));
-        self.handlers += 1;
-        again.run = key;
-        cx.effects.push(Effect::Run(Box::new(again)));
+        again.run = self.new_key();
+        let most = self.rooms.most(&again.capability);
+        self.start(cx, intent, &as_it_came(&again.clone(), id), again, most);
     }
 
     /// The connection is gone; handlers go on, for the hub to ask again.
@@ -359,7 +409,10 @@ impl Running {
         while let Some((at, key)) = self.holds.front().copied() {
             match self.runs.get_mut(&key).filter(|run| !run.accepted && run.outcome.is_none()) {
                 Some(_) if at > cx.now => return,
-                Some(run) => accept(cx, run, None),
+                Some(run) => {
+                    let outlook = Self::outlook(&self.rooms, key, run);
+                    accept(cx, run, outlook);
+                }
                 None => {}
             }
             self.holds.pop_front();
@@ -381,6 +434,7 @@ impl Running {
         }
         self.by_id.clear();
         self.by_intent.clear();
+        self.rooms = Rooms::default();
         self.holds.clear();
         self.orphans.clear();
     }
@@ -395,5 +449,13 @@ impl Running {
         .into_iter()
         .flatten()
         .min()
+    }
+}
+
+/// Lets a handler emit what its credit has become. One that still waits gets it when it starts.
+fn permit(cx: &mut Context<'_>, key: RunKey, run: &mut Run) {
+    if run.waiting.is_none() && run.credit > run.permitted {
+        cx.effects.push(Effect::Grant(key, run.credit - run.permitted));
+        run.permitted = run.credit;
     }
 }

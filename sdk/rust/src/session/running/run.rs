@@ -63,6 +63,14 @@ pub(super) struct Run {
     pub(super) call_id: String,
     /// The hub's id on the present connection.
     pub(super) id: Option<u64>,
+    /// Whose room it is in; `None` of a remembered end.
+    pub(super) room: Option<Arc<str>>,
+    /// Its handler has not started: others of its capability run.
+    pub(super) waiting: Option<Box<Invocation>>,
+    /// How long the handler says it takes.
+    pub(super) expected: Option<Duration>,
+    /// The processing time that the caller would like.
+    pub(super) preferred: Option<Duration>,
     /// ACCEPT, or what stands for it, was sent on the present connection.
     pub(super) accepted: bool,
     pub(super) stream: bool,
@@ -93,6 +101,10 @@ impl Run {
             request_id: header.request_id.to_owned(),
             call_id: header.call_id.to_owned(),
             id: Some(header.id),
+            room: None,
+            waiting: None,
+            expected: None,
+            preferred: header.preferred_timeout_ms.map(Duration::from_millis),
             accepted: false,
             stream: header.stream,
             credit,
