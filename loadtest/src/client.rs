@@ -142,8 +142,23 @@ impl Connector {
         number: u32,
         groups: Option<u32>,
     ) -> Result<Link> {
+        let hello = self.dialect().hello(name, number, groups);
+        self.introduce(name, identity, number, &hello).await
+    }
+
+    /// Connects and says this HELLO.
+    ///
+    /// # Errors
+    /// When the server is not there, or does not answer with a plain WELCOME.
+    pub(crate) async fn introduce(
+        &self,
+        name: &str,
+        identity: Identity,
+        number: u32,
+        hello: &[u8],
+    ) -> Result<Link> {
         let mut link = self.connect(identity, number).await.with_context(|| name.to_owned())?;
-        link.push(&self.dialect().hello(name, number, groups));
+        link.push(hello);
         let welcome = link.next().await?;
         self.dialect().welcomed(&welcome)?;
         Ok(link)

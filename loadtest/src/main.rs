@@ -25,7 +25,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use jobs::canary;
-use scenarios::{call, fanout, idle, mixed, relay, storm, stream};
+use scenarios::{call, deaf, fanout, idle, mixed, policy, queue, relay, storm, stream};
 
 /// Puts load on a hub and measures what it costs
 #[derive(Debug, Parser)]
@@ -47,6 +47,12 @@ enum Scenario {
     Fanout(fanout::FanoutArgs),
     /// CPU for each chunk of a streamed result
     Stream(stream::StreamArgs),
+    /// More calls than an agent has slots: how they wait, and how long a slot stays empty
+    Queue(queue::QueueArgs),
+    /// A slow agent among three: the slowest calls under `least_loaded` and `round_robin`
+    Policy(policy::PolicyArgs),
+    /// A caller that does not read while a lot is aimed at it: memory, and what others notice
+    Deaf(deaf::DeafArgs),
     /// Everything at once: every number sent has to come back exactly once
     Mixed(mixed::MixedArgs),
     /// The floor alone: a bare relay under the load of `call`
@@ -81,6 +87,9 @@ fn run(cli: &Cli) -> Result<()> {
         Scenario::Storm(args) => storm::run(args),
         Scenario::Fanout(args) => fanout::run(args),
         Scenario::Stream(args) => stream::run(args),
+        Scenario::Queue(args) => queue::run(args),
+        Scenario::Policy(args) => policy::run(args),
+        Scenario::Deaf(args) => deaf::run(args),
         Scenario::Mixed(args) => mixed::run(args),
         Scenario::Relay(args) => relay::run(args),
         Scenario::Canary(args) => canary::run(args),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// Processor time that a process has used, in user space and in the kernel, to the nanosecond.
@@ -15,6 +15,14 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?)).context("a process that is gone")?;
     Ok(clock_gettime(clock)?.into())
+}
+
+/// Nanoseconds on the one clock of all processes of this machine.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub(crate) fn now_ns() -> Result<u64> {
+    Ok(u64::try_from(Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).as_nanos())?)
 }
 
 /// Memory of a process, in bytes.

@@ -2,15 +2,23 @@
 
 use agent_reach_protocol::limits::VERSION;
 use agent_reach_protocol::{
-    Call, CallMode, CallResult, Capability, Chunk, Credit, Dispatch, Goodbye, Hello, Load, ResultStatus,
-    Select, ToAgent, Update, decode_to_agent, encode,
+    Accept, Call, CallMode, CallResult, Capability, Chunk, Credit, Dispatch, Goodbye, Hello, Load, Policy,
+    ResultStatus, Select, ToAgent, Update, decode_to_agent, encode,
 };
 use anyhow::{Result, bail};
 use bytes::Bytes;
 
 use super::{Ask, CAPABILITIES, CallKey, Heard, Outcome, RequestIds, Told, Want, agent};
 
+/// Slots of an agent that has enough of them.
+const PLENTY: u64 = 1024;
+
 pub(super) fn hello(name: &str, number: u32, groups: Option<u32>) -> Bytes {
+    hello_with_slots(name, number, groups, PLENTY)
+}
+
+/// The first message of an agent that takes so many calls at a time.
+pub(crate) fn hello_with_slots(name: &str, number: u32, groups: Option<u32>, slots: u64) -> Bytes {
     let names: Vec<String> = groups.map_or_else(Vec::new, |groups| {
         let first = (number % groups) * CAPABILITIES;
         (first..first + CAPABILITIES).map(capability).collect()
@@ -26,7 +34,7 @@ pub(super) fn hello(name: &str, number: u32, groups: Option<u32>) -> Bytes {
         features: Vec::new(),
         capabilities,
         labels: Default::default(),
-        max_concurrency: Some(1024),
+        max_concurrency: Some(slots),
         calls: None,
         status: None,
         load: None,
@@ -80,6 +88,12 @@ pub(super) fn call(caller: u32, id: u64, ask: Ask, ids: RequestIds, body: &[u8])
     encode(&call, Some(body))
 }
 
+/// A plain call of the first capability, under this policy or the hub's default.
+pub(crate) fn call_by(id: u64, policy: Option<Policy>, body: &[u8]) -> Bytes {
+    let name = capability(0);
+    encode(&Call { policy, ..empty_call(id, &name) }, Some(body))
+}
+
 pub(super) fn credit(id: u64, n: u64) -> Bytes {
     encode(&Credit { id, n, target: None }, None)
 }
@@ -100,6 +114,23 @@ pub(super) fn heard(message: &Bytes) -> Result<Heard> {
         (error @ ToAgent::Error(_), _) => bail!("refused: {error:?}"),
         _ => Ok(Heard::Nothing),
     }
+}
+
+/// The ACCEPT of a provider that needs time.
+pub(crate) fn accept((_, id): CallKey) -> Bytes {
+    let accept = Accept {
+        id,
+        queue_depth: None,
+        would_timeout: false,
+        wait_ms: None,
+        request_id: None,
+        call_id: None,
+        target: None,
+        attempt: None,
+        task_id: None,
+        private: Default::default(),
+    };
+    encode(&accept, None)
 }
 
 /// The RESULT of a provider that was quick: it stands for its ACCEPT.
@@ -133,6 +164,7 @@ pub(super) fn chunk((_, id): CallKey, seq: u64, body: &[u8]) -> Bytes {
 pub(super) fn told(message: &Bytes) -> Result<Told> {
     match decode_to_agent(message)? {
         (ToAgent::Chunk(Chunk { id, seq, .. }), body) => Ok(Told::Chunk(id, seq, body.unwrap_or_default())),
+        (ToAgent::Accept(Accept { id, .. }), _) => Ok(Told::Accepted(id)),
         (ToAgent::Result(CallResult { id: Some(id), more: true, .. }), _) => Ok(Told::Part(id)),
         (ToAgent::Result(CallResult { id: Some(id), status, error, summary, .. }), body) => {
             let outcome = match (summary, error) {

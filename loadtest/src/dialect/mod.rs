@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::Framing;
 
+pub(crate) use envelopes::{accept, call_by, hello_with_slots};
 pub(crate) use words::{EVERYBODY, destination, notice_answer};
 
 /// How many capabilities each agent offers.
@@ -86,6 +87,8 @@ pub(crate) enum Heard {
 /// What a caller was told. `id` is that of its call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
+    /// An agent has the call and works on it.
+    Accepted(u64),
     /// The next piece of a stream: its number, and what it holds.
     Chunk(u64, u64, Bytes),
     /// How one agent's part of a call ended.

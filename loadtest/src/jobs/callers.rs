@@ -232,7 +232,7 @@ impl Caller {
                 }
                 Ok(true)
             }
-            Told::Part(_) | Told::Nothing => Ok(false),
+            Told::Accepted(_) | Told::Part(_) | Told::Nothing => Ok(false),
         }
     }
 }

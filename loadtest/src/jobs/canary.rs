@@ -104,7 +104,7 @@ async fn call(link: &mut Link, id: u64) -> Result<()> {
         let message = link.next().await?;
         match Dialect::Hub.told(&message)? {
             Told::Ended(ended, Outcome::Completed(body)) if ended == id && body == BODY => return Ok(()),
-            Told::Nothing => {}
+            Told::Accepted(_) | Told::Nothing => {}
             other @ (Told::Ended(..) | Told::Part(_) | Told::Chunk(..)) => bail!("call {id}: {other:?}"),
         }
     }

@@ -200,7 +200,7 @@ impl Caller {
                         self.shared.latency.borrow_mut().saturating_record(took);
                     }
                 }
-                Told::Nothing => {}
+                Told::Accepted(_) | Told::Nothing => {}
             }
         }
         Ok(ended)

@@ -6,11 +6,16 @@
 mod agents;
 mod callers;
 pub(crate) mod canary;
+mod deaf;
+mod generous;
 mod ledger;
 mod mixed;
 mod provide;
 mod relay;
+mod slots;
+mod steady;
 mod unsteady;
+mod waiters;
 
 use std::io::{BufRead, Write};
 
@@ -20,10 +25,15 @@ use tokio::sync::mpsc;
 
 pub(crate) use agents::AgentsJob;
 pub(crate) use callers::{CallersJob, Plan};
+pub(crate) use deaf::DeafJob;
+pub(crate) use generous::GenerousJob;
 pub(crate) use ledger::Account;
 pub(crate) use mixed::MixedJob;
 pub(crate) use relay::RelayJob;
+pub(crate) use slots::{Hands, SlotsJob, Worked};
+pub(crate) use steady::{Choice, SteadyJob};
 pub(crate) use unsteady::UnsteadyJob;
+pub(crate) use waiters::{Waited, WaitersJob};
 
 /// The job of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,6 +46,16 @@ pub(crate) enum Job {
     Mixed(MixedJob),
     /// Agents that come and go, callers that do not read.
     Unsteady(UnsteadyJob),
+    /// Agents whose work takes time.
+    Slots(SlotsJob),
+    /// Callers that ask for more than can be taken at once.
+    Waiters(WaitersJob),
+    /// A caller that asks at its own pace.
+    Steady(SteadyJob),
+    /// An agent whose answers are large.
+    Generous(GenerousJob),
+    /// A caller that does not read them.
+    Deaf(DeafJob),
     /// Serves as the bare relay.
     Relay(RelayJob),
 }
@@ -74,6 +94,12 @@ pub(crate) struct Tally {
     pub(crate) latency_ns: [u64; 3],
     /// Agents that came and went.
     pub(crate) lives: u64,
+    /// Bytes that were sent in large answers.
+    pub(crate) bytes: u64,
+    /// What each agent did whose work takes time.
+    pub(crate) worked: Vec<Worked>,
+    /// How calls waited.
+    pub(crate) waited: Waited,
     /// What came back of what was sent.
     pub(crate) account: Account,
     /// Where the relay listens.
@@ -110,6 +136,11 @@ pub(crate) fn run(job: &str) -> Result<()> {
             Job::Callers(job) => callers::run(job, inbox).await,
             Job::Mixed(job) => mixed::run(job, inbox).await,
             Job::Unsteady(job) => unsteady::run(job, inbox).await,
+            Job::Slots(job) => slots::run(job, inbox).await,
+            Job::Waiters(job) => waiters::run(job, inbox).await,
+            Job::Steady(job) => steady::run(job, inbox).await,
+            Job::Generous(job) => generous::run(job, inbox).await,
+            Job::Deaf(job) => deaf::run(job, inbox).await,
             Job::Relay(job) => relay::run(job, inbox).await,
         }
     })

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::call::WARM_UP;
-use super::{Common, LOOK, PATIENCE, Run, left, mib, micros_each, per_second, seconds};
+use super::{Common, LOOK, PATIENCE, Run, counted, left, mib, micros_each, per_second, seconds};
 use crate::hub::Hub;
 use crate::jobs::{Account, AgentsJob, Job, MixedJob, Order, Tally, UnsteadyJob};
 use crate::meter::{Meter, Usage};
@@ -177,7 +177,6 @@ fn figures(heard: &Heard, usage: &Usage, run: &mut Run) {
     let report = &mut run.report;
     let span = usage.span;
     let [p50, p99, p999] = tally.latency_ns.map(|ns| micros_each(Duration::from_nanos(ns), 1));
-    let counted = |count: u64| per_second(count, Duration::from_secs(1));
     report.add("calls of all kinds", "/s", per_second(tally.calls, span));
     report.add("chunks", "/s", per_second(tally.chunks, span));
     report.add("agents that came and went", "", counted(others.lives));

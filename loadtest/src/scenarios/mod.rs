@@ -1,9 +1,13 @@
 //! What is measured. Each scenario drives workers against one server and reads that server's costs.
 
 pub(crate) mod call;
+mod canary;
+pub(crate) mod deaf;
 pub(crate) mod fanout;
 pub(crate) mod idle;
 pub(crate) mod mixed;
+pub(crate) mod policy;
+pub(crate) mod queue;
 pub(crate) mod relay;
 pub(crate) mod storm;
 pub(crate) mod stream;
@@ -207,6 +211,12 @@ pub(crate) fn left(hub: &Hub) -> Result<()> {
 #[expect(clippy::cast_precision_loss, reason = "counts of a load are far below 2^53")]
 pub(crate) fn micros_each(span: Duration, count: u64) -> f64 {
     span.as_secs_f64() * 1e6 / count.max(1) as f64
+}
+
+/// A count as a figure.
+#[expect(clippy::cast_precision_loss, reason = "counts of a load are far below 2^53")]
+pub(crate) fn counted(count: u64) -> f64 {
+    count as f64
 }
 
 /// How many of `count` a second.
