@@ -6,7 +6,7 @@ use agent_reach_protocol::codec::{Value, read_one};
 use agent_reach_protocol::{AgentStatus, Capability, FieldValue};
 use serde::{Deserialize, Serialize};
 
-use crate::calls::{Call, LegState};
+use crate::calls::{Call, LegState, Stage};
 use crate::hub::Hub;
 use crate::offer::Offer;
 use crate::registry::{Agent, Reported};
@@ -267,7 +267,12 @@ impl<'a> CallView<'a> {
             caller: &call.caller,
             capability: &call.capability,
             mode: call.mode.as_str(),
-            state: if call.accepted_at.is_some() { "accepted" } else { "given" },
+            state: match &call.stage {
+                Stage::Waiting { .. } => "waiting",
+                Stage::Backoff { .. } => "retrying",
+                Stage::Given if call.accepted_at.is_some() => "accepted",
+                Stage::Given => "given",
+            },
             targets,
             age_ms: now.ms_since(call.started),
             budget_left_ms: call.budget_at.ms_since(now),

@@ -291,6 +291,18 @@ fn lines_of_different_demands_go_to_whom_they_fit() {
 }
 
 #[test]
+fn credit_that_comes_while_a_stream_waits_is_not_lost() {
+    let mut w = narrow();
+    w.say("c", &waits(1));
+    w.say("c", &Call { stream: true, credit: Some(1), ..waits(2) });
+    w.say("c", &world::credit(2, 4));
+    w.heard("p");
+    w.say("p", &completed(1));
+    let heard = w.heard("p");
+    assert!(heard.len() == 1 && heard[0].contains("credit=5"), "{heard:?}");
+}
+
+#[test]
 fn a_stream_that_waited_has_the_window_it_asked_for() {
     let mut w = narrow();
     w.say("c", &waits(1));

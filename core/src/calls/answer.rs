@@ -230,8 +230,10 @@ impl Hub {
         match self.asked(key, credit.id) {
             Some(Asked::Watch(watch)) => self.on_watch_credit(turn, watch, credit.n),
             Some(Asked::Call(call)) if self.calls.get(call).is_some_and(|call| call.stream) => {
-                let legs = self.calls.get(call).map(|call| call.legs.to_row()).unwrap_or_default();
-                for index in legs {
+                let Some(call) = self.calls.get_mut(call) else { return };
+                // A try that is yet to come begins with all of it: nothing was used of it before.
+                call.credit = call.credit.saturating_add(credit.n);
+                for index in call.legs.to_row() {
                     let meant = |leg: &super::Leg| credit.target.is_none_or(|target| target == &*leg.target);
                     if self.legs.get(index).is_some_and(meant) {
                         self.grant(turn, index, credit.n);

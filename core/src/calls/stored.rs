@@ -65,7 +65,7 @@ impl Hub {
         }
         let tried = call.attempts.iter().map(|tried| Arc::clone(&tried.target));
         Stored {
-            caller: call.owner.0,
+            caller: self.owner_of(call).unwrap_or(usize::MAX),
             name: self.resolved(&call.capability),
             version: demand.version(),
             expected: demand.expected(),
@@ -74,6 +74,12 @@ impl Hub {
             given: call.given.clone(),
             except: if fallback { tried.collect() } else { Vec::new() },
         }
+    }
+
+    /// The agent that asked for a call, unless its place is another's by now.
+    pub(super) fn owner_of(&self, call: &Call) -> Option<usize> {
+        let (owner, serial) = call.owner;
+        self.registry.agents.get(owner).filter(|agent| agent.serial == serial).map(|_| owner)
     }
 
     /// The shared copy of the name that policy makes of one.
