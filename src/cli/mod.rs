@@ -43,7 +43,7 @@ pub enum Command {
     /// Make and revoke certificates with a small authority of your own
     Certs(certs::CertsArgs),
     /// Call a capability and print its result
-    Call(call::CallArgs),
+    Call(Box<call::CallArgs>),
     /// List the agents that are connected
     Agents(agents::AgentsArgs),
     /// List what can be called
