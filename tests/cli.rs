@@ -117,7 +117,7 @@ async fn the_whole_reply_names_call_request_target_route_and_attempts() {
 async fn a_failed_call_exits_1_with_its_typed_error_on_stderr() {
     let hub = Hub::dev();
     let _echo = echo(&hub, "echo").await;
-    let called = run(&hub, &["call", "test.fail", "1", "--json", "--retries", "0"]).await;
+    let called = run(&hub, &["call", "test.fail", "1", "--json"]).await;
     assert_eq!(called.code, Some(1), "{called:?}");
     assert!(
         called.stderr.contains("agent-reach call: degraded: ") && called.stderr.contains("the pen is dry\n"),

@@ -209,6 +209,8 @@ impl Open {
     }
 
     pub(super) fn encode(&self, id: u64, budget: Option<u64>) -> Bytes {
-        encode(&self.header(id, budget), Some(&self.spec.payload.body))
+        // No bytes are no body: nothing, which a schema can allow, and no MessagePack that breaks off.
+        let body = &self.spec.payload.body;
+        encode(&self.header(id, budget), (!body.is_empty()).then_some(body))
     }
 }

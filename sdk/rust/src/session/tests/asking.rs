@@ -27,6 +27,14 @@ fn a_call_goes_out_with_an_id_of_the_sdk_and_ends_once() {
 }
 
 #[test]
+fn an_empty_payload_is_no_body() {
+    let mut world = World::ready();
+    world.open(1, CallSpec { payload: Payload::default(), ..spec() });
+    let call = world.one();
+    assert_eq!(read!(&call, Call).1, None);
+}
+
+#[test]
 fn an_id_of_the_user_is_kept_and_says_nothing_of_how_long() {
     let mut world = World::ready();
     world.open(1, CallSpec { request_id: Some("mine".to_owned()), ..spec() });
