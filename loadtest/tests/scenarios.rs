@@ -194,13 +194,13 @@ fn queue_loses_no_call_and_measures_waits_and_empty_slots() {
 
 #[test]
 fn policy_measures_the_slowest_calls_under_both_and_who_got_them() {
-    let done = Done::of("policy --work-us 500,500,5000 --hands 1 --rate 200 --calls 120");
+    let done = Done::of("policy --work-us 2000,2000,20000 --hands 1 --rate 300 --calls 120");
     for policy in ["least_loaded", "round_robin"] {
-        for what in ["p50", "p99", "p99.9", "calls of agent 1, 500 us each"] {
+        for what in ["p50", "p99", "p99.9", "calls of agent 1, 2000 us each"] {
             done.are_positive(&[&format!("{policy}: {what}")]);
         }
     }
-    let slow = |policy: &str| done.figure(&format!("{policy}: calls of agent 3, 5000 us each"));
+    let slow = |policy: &str| done.figure(&format!("{policy}: calls of agent 3, 20000 us each"));
     assert!((slow("round_robin") - 33.3).abs() < 0.1, "{}", done.printed);
     assert!(slow("least_loaded") < slow("round_robin"), "{}", done.printed);
     done.are_positive(&["least_loaded over round_robin: p99"]);
