@@ -171,6 +171,59 @@ fn mixed_gets_every_number_back_once_whoever_comes_goes_or_does_not_read() {
 }
 
 #[test]
+fn queue_loses_no_call_and_measures_waits_and_empty_slots() {
+    let done = Done::of("queue --callers 6 --calls 20 --slots 2 --work-ms 2");
+    done.are_positive(&[
+        "ACCEPT after its slot was free: p50",
+        "ACCEPT after its slot was free: p99.9",
+        "slot empty between two calls: p50",
+        "slots taken",
+        "work as the agent's timer made it",
+        "all calls, over those slots never empty",
+        "ACCEPT after CALL: p99",
+        "all were sent after",
+        "hub: CPU for each call",
+        "hub: memory, at most",
+    ]);
+    assert!(done.figure("slots taken") <= 100.0, "{}", done.printed);
+    assert!(done.figure("work as the agent's timer made it") >= 2.0, "{}", done.printed);
+    // Six callers with all of theirs, less what the slots take at once.
+    assert!(done.figure("queue: at most") <= 118.0, "{}", done.printed);
+    assert!(done.figure("calls that overtook one of the same caller") < 0.5, "{}", done.printed);
+}
+
+#[test]
+fn policy_measures_the_slowest_calls_under_both_and_who_got_them() {
+    let done = Done::of("policy --work-us 2000,2000,20000 --hands 1 --rate 300 --calls 120");
+    for policy in ["least_loaded", "round_robin"] {
+        for what in ["p50", "p99", "p99.9", "calls of agent 1, 2000 us each"] {
+            done.are_positive(&[&format!("{policy}: {what}")]);
+        }
+    }
+    let slow = |policy: &str| done.figure(&format!("{policy}: calls of agent 3, 20000 us each"));
+    assert!((slow("round_robin") - 33.3).abs() < 0.1, "{}", done.printed);
+    assert!(slow("least_loaded") < slow("round_robin"), "{}", done.printed);
+    done.are_positive(&["least_loaded over round_robin: p99"]);
+}
+
+#[test]
+fn deaf_measures_memory_and_the_calls_of_a_canary() {
+    let done = Done::of("deaf --aimed 8 --result 200000 --outbound 1 --quiet 0.1");
+    // Whether a reader keeps up is the machine's matter.
+    assert!(done.figure("results, read: sent by the agent") >= 7.6, "{}", done.printed);
+    for about in ["results", "a stream"] {
+        let name = |what: &str| format!("{about}: {what}");
+        let least = done.figure(&name("sent by the agent"));
+        assert!(least >= 7.6, "{about}: {least}");
+        for what in ["readers that the hub ended", "canary before: p99", "canary meanwhile: calls"] {
+            done.are_positive(&[&name(what)]);
+        }
+        done.are_positive(&[&name("canary: p99, meanwhile over before")]);
+        assert!(done.figure(&name("readers that could not come")) < 0.5, "{}", done.printed);
+    }
+}
+
+#[test]
 fn a_run_beside_an_older_one_prints_ratios_and_refuses_one_of_another_load() {
     let short = "relay --agents 2 --callers 1 --in-flight 2 --seconds 0.1";
     let older = Done::of(short);

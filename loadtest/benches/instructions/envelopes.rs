@@ -1,8 +1,10 @@
 //! Envelopes as SDKs and the hub write them, with bodies of 1 KB.
 
+use agent_reach_protocol::codec::Raw;
+use agent_reach_protocol::json::value_to_msgpack;
 use agent_reach_protocol::{
-    Accept, Attempt, Call, CallMode, CallResult, Capability, Chunk, Dispatch, Hello, Labels, Load, Priority,
-    Private, ResultStatus, Select, Update, encode,
+    Accept, Attempt, Call, CallError, CallMode, CallResult, Capability, Chunk, Dispatch, Hello, Labels, Load,
+    Priority, Private, ResultStatus, Select, Update, encode,
 };
 use bytes::Bytes;
 
@@ -13,13 +15,52 @@ pub(crate) const BODY: [u8; 1024] = [7; 1024];
 /// What a notice carries.
 pub(crate) const NOTICE: [u8; 256] = [7; 256];
 
+/// Calls that a provider takes at a time, where they are not to wait.
+pub(crate) const SLOTS: u64 = 65_536;
+
+/// What an agent offers.
+#[derive(Clone, Copy)]
+pub(crate) enum Offer<'a> {
+    /// Nothing: it calls.
+    Nothing,
+    /// The capability, with so many slots.
+    Slots(u64),
+    /// The same with an `input_schema`.
+    Schema(&'a [u8]),
+}
+
+/// A schema of ten properties, as an SDK derives it from a type.
+pub(crate) fn schema() -> Vec<u8> {
+    let json = r#"{"type":"object","required":["task","id","priority","text","tags","limit"],"properties":{
+        "task":{"type":"string","minLength":1,"maxLength":64},"id":{"type":"integer","minimum":0},
+        "priority":{"enum":["low","normal","high"]},"text":{"type":"string","maxLength":4096},
+        "tags":{"type":"array","items":{"type":"string"},"maxItems":16},"limit":{"type":"integer","minimum":1,"maximum":100},
+        "ratio":{"type":"number","minimum":0,"maximum":1},"dry_run":{"type":"boolean"},
+        "language":{"type":"string","pattern":"^[a-z]{2}$"},
+        "options":{"type":"object","properties":{"depth":{"type":"integer"},"mode":{"type":"string"}}}}}"#;
+    value_to_msgpack(json).unwrap_or_default()
+}
+
+/// A body of 1 KB that fits it, with all ten.
+pub(crate) fn fitting() -> Vec<u8> {
+    let head = r#"{"task":"summarise","id":4711,"priority":"normal","tags":["news","short","english"],"limit":10,
+        "ratio":0.25,"dry_run":false,"language":"en","options":{"depth":3,"mode":"fast"},"text":""#;
+    let all = value_to_msgpack(&format!("{head}{}\"}}", "x".repeat(BODY.len() - 155)));
+    all.unwrap_or_default()
+}
+
 /// HELLO of a provider, or of a caller.
-pub(crate) fn hello(name: &str, provides: bool) -> Bytes {
+pub(crate) fn hello(name: &str, offer: Offer<'_>) -> Bytes {
+    let (provides, slots, input_schema) = match offer {
+        Offer::Nothing => (false, SLOTS, None),
+        Offer::Slots(slots) => (true, slots, None),
+        Offer::Schema(schema) => (true, SLOTS, Some(Raw(schema))),
+    };
     let capability = Capability {
         name: CAPABILITY,
         version: None,
         description: None,
-        input_schema: None,
+        input_schema,
         output_schema: None,
         timeout_ms: None,
         qps_limit: None,
@@ -37,7 +78,7 @@ pub(crate) fn hello(name: &str, provides: bool) -> Bytes {
         features: Vec::new(),
         capabilities: provides.then_some(capability).into_iter().collect(),
         labels: Labels::default(),
-        max_concurrency: Some(65_536),
+        max_concurrency: Some(slots),
         calls: None,
         status: None,
         load: None,
@@ -68,6 +109,11 @@ pub(crate) enum Asked {
 
 /// CALL with a `request_id` of its own, as the SDKs write it.
 pub(crate) fn call(id: u64, asked: Asked) -> Bytes {
+    call_with(id, asked, if asked == Asked::Notice { &NOTICE } else { &BODY })
+}
+
+/// The same with this body.
+pub(crate) fn call_with(id: u64, asked: Asked, body: &[u8]) -> Bytes {
     let request_id = format!("0000000a-0000-4000-8000-{id:012x}");
     let call = Call {
         id,
@@ -102,7 +148,7 @@ pub(crate) fn call(id: u64, asked: Asked) -> Bytes {
         content_type: None,
         private: Private::default(),
     };
-    encode(&call, Some(if asked == Asked::Notice { &NOTICE } else { &BODY }))
+    encode(&call, Some(body))
 }
 
 /// CALL, hub -> provider.
@@ -137,6 +183,13 @@ pub(crate) fn result(id: u64) -> Bytes {
 /// RESULT of a provider that was told something: it stands for ACCEPT.
 pub(crate) fn heard(id: u64) -> Bytes {
     encode(&plain_result(id), None)
+}
+
+/// RESULT of a provider that failed, where another try may help.
+pub(crate) fn failed(id: u64) -> Bytes {
+    let error =
+        CallError { code: "internal", message: "the model is not loaded", retryable: true, details: None };
+    encode(&CallResult { status: ResultStatus::Failed, error: Some(error), ..plain_result(id) }, None)
 }
 
 /// RESULT, hub -> caller.

@@ -32,6 +32,8 @@ pub(crate) struct DeafJob {
     pub(crate) pieces: u32,
     /// Whether all come on one stream, with credit for all of them, or each as the result of a call.
     pub(crate) stream: bool,
+    /// Whether it reads after all, for comparison.
+    pub(crate) reads: bool,
 }
 
 /// Runs the job until nobody gives orders any more.
@@ -39,7 +41,8 @@ pub(crate) struct DeafJob {
 /// # Errors
 /// When the certificates cannot be read.
 pub(super) async fn run(job: DeafJob, mut inbox: mpsc::Receiver<Order>) -> Result<()> {
-    let connector = Connector::new(job.endpoint.clone())?.with_receive_buffer(BUFFER_BYTES);
+    let connector = Connector::new(job.endpoint.clone())?;
+    let connector = if job.reads { connector } else { connector.with_receive_buffer(BUFFER_BYTES) };
     let (connector, shared) = (Rc::new(connector), Rc::<RefCell<Tally>>::default());
     let mut living = JoinSet::new();
     while let Some(order) = inbox.recv().await {
@@ -81,6 +84,13 @@ async fn live(connector: &Connector, job: &DeafJob, life: u32) -> Result<()> {
     for id in 1..=calls {
         let ask = Ask { capability, agent: 0, want };
         link.push(&Dialect::Hub.call(number, id.into(), ask, RequestIds::None, &credit.to_be_bytes()));
+    }
+    if job.reads {
+        link.flush().await?;
+        loop {
+            link.fill().await?;
+            while link.pop()?.is_some() {}
+        }
     }
     // How the socket notices that it was ended is of no interest.
     while link.flush().await.is_ok() {

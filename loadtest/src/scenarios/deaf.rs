@@ -60,28 +60,49 @@ pub(crate) struct DeafArgs {
 /// # Errors
 /// When the hub does not start, or a call of the canary fails.
 pub(crate) fn run(args: &DeafArgs) -> Result<()> {
-    let mut run = Run::new("deaf", &args.load, &args.common, 2)?;
+    let mut run = Run::new("deaf", &args.load, &args.common, 3)?;
     for _ in 0..args.common.repeats {
-        for stream in [false, true] {
-            once(&args.load, stream, &mut run)?;
+        for how in [How::Read, How::Results, How::Stream] {
+            once(&args.load, how, &mut run)?;
             run.progress.done();
         }
     }
     run.finish()
 }
 
-fn once(load: &DeafLoad, stream: bool, run: &mut Run) -> Result<()> {
-    let about = if stream { "a stream" } else { "results" };
+/// What is aimed, and at whom.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Results for a caller that reads them: what is to be blamed on their size alone.
+    Read,
+    /// Results for one that does not.
+    Results,
+    /// One stream, with credit for all of it, for one that does not.
+    Stream,
+}
+
+impl How {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "results, read",
+            Self::Results => "results",
+            Self::Stream => "a stream",
+        }
+    }
+}
+
+fn once(load: &DeafLoad, how: How, run: &mut Run) -> Result<()> {
+    let (about, stream) = (how.name(), how == How::Stream);
     run.progress.say(about);
     // What is remembered of ended calls has a bound of its own, and is not what is looked at.
-    let hub = run.hub_with(&format!(
-        "[limits]\nqueue_bytes = {}\noutbound_bytes = {}\n[dedupe]\nmax_bytes = 1048576\n",
-        u64::from(load.queue) << 20,
-        u64::from(load.outbound) << 20
-    ))?;
     let aimed = u64::from(load.aimed) * 1_000_000;
     let piece = if stream { load.chunk } else { load.result };
     let pieces = u32::try_from(aimed.div_ceil(u64::from(piece)))?;
+    let hub = run.hub_with(&format!(
+        "[limits]\nqueue_bytes = {}\noutbound_bytes = {}\nmax_in_flight = {pieces}\n[dedupe]\nmax_bytes = 1048576\n",
+        u64::from(load.queue) << 20,
+        u64::from(load.outbound) << 20
+    ))?;
     let endpoint = hub.endpoint();
     let giver =
         GenerousJob { endpoint: endpoint.clone(), number: GROUP, groups: GROUPS, piece: piece as usize };
@@ -93,7 +114,13 @@ fn once(load: &DeafLoad, stream: bool, run: &mut Run) -> Result<()> {
     let quiet = canary.heard()?;
 
     let before = process::memory(hub.pid())?.resident;
-    let mut deaf = Worker::start(&Job::Deaf(DeafJob { endpoint, group: GROUP, pieces, stream }))?;
+    let mut deaf = Worker::start(&Job::Deaf(DeafJob {
+        endpoint,
+        group: GROUP,
+        pieces,
+        stream,
+        reads: how == How::Read,
+    }))?;
     deaf.ask(Order::Start)?;
     let began = Instant::now();
     let sent = aim(&mut giver, aimed, &hub)?;

@@ -26,8 +26,9 @@ pub(crate) struct PolicyLoad {
     /// How many calls each works on at a time; the others wait with it
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     hands: u32,
-    /// Calls a second: at random, whether others are answered or not
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Calls a second, at random, whether others are answered or not; a third of the default is 90 % of what the slow
+    /// agent can do
+    #[arg(long, value_name = "N", default_value_t = 540, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
     /// Calls under each policy
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
