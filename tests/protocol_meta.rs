@@ -103,7 +103,7 @@ fn contains(map: &Value, key: &str, value: &Value) -> bool {
 #[tokio::test]
 async fn open_calls_are_listed_until_they_end() {
     let (_hub, mut provider, mut caller) = world().await;
-    let id = caller.call("text.shout", map! {"request_id" => "shout-1"}, Value::Nil).await;
+    let id = caller.call("text.shout", map! {"request_id" => "shout-1"}, Value::from("hey")).await;
     let call = provider.taken().await;
     let open = ask(&mut caller, "hub.calls.list", Value::Nil).await;
     let listed = entry(&open["calls"], "call_id", call.text("call_id"));
@@ -125,7 +125,7 @@ async fn stats_are_figures() {
 #[tokio::test]
 async fn a_trace_tells_the_decisions_of_a_call() {
     let (_hub, mut provider, mut caller) = world().await;
-    let id = caller.call("text.shout", map! {}, Value::Nil).await;
+    let id = caller.call("text.shout", map! {}, Value::from("hey")).await;
     provider.echo().await;
     let call_id = caller.completed(id).await.text("call_id").to_owned();
     let trace = ask(&mut caller, "hub.traces.get", map! {"call_id" => call_id.as_str()}).await;
@@ -188,7 +188,7 @@ async fn a_watch_tells_of_calls() {
     let mut watcher = hub.agent("watcher", &[]).await;
     let id = watch(&mut watcher).await;
     let mut next = 0;
-    caller.call("text.shout", map! {}, Value::Nil).await;
+    caller.call("text.shout", map! {}, Value::from("hey")).await;
     let call = provider.echo().await;
     seen(&mut watcher, id, &mut next, &[call.text("call_id")]).await;
 }

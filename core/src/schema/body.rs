@@ -53,7 +53,8 @@ impl<'a> Body<'a> {
     /// Of a CALL. Nothing is decoded yet.
     pub(crate) fn new(bytes: Option<&'a [u8]>, content_type: Option<&'a str>) -> Self {
         Self {
-            bytes,
+            // Some write no body as an empty one; no encoding has a value of no bytes.
+            bytes: bytes.filter(|bytes| !bytes.is_empty()),
             content_type,
             read: OnceCell::new(),
             last: Cell::new((0, true)),
