@@ -208,9 +208,10 @@ fn policy_measures_the_slowest_calls_under_both_and_who_got_them() {
 
 #[test]
 fn deaf_measures_memory_and_the_calls_of_a_canary() {
-    let done = Done::of("deaf --aimed 8 --result 200000 --outbound 1 --quiet 0.1");
+    // More than the sockets on the way to a reader hold by themselves, with the hub's own queue.
+    let done = Done::of("deaf --aimed 32 --result 200000 --outbound 1 --quiet 0.1");
     // Whether a reader keeps up is the machine's matter.
-    assert!(done.figure("results, read: sent by the agent") >= 7.6, "{}", done.printed);
+    assert!(done.figure("results, read: sent by the agent") >= 30.5, "{}", done.printed);
     for about in ["results", "a stream"] {
         let name = |what: &str| format!("{about}: {what}");
         let least = done.figure(&name("sent by the agent"));

@@ -64,8 +64,6 @@ impl Call {
 
 impl Hub {
     /// A try of a call for one target has failed. `true`: the call goes on.
-    ///
-    /// `started`: pieces of its result went to the caller already, which nobody can say again in another way.
     pub(crate) fn go_on(
         &mut self,
         turn: &mut Turn<'_>,
