@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agent_reach_protocol::json::BodyFormat;
 use serde_json::{Map, Value};
 
 use super::Schema;
@@ -114,35 +115,15 @@ impl<'a> Body<'a> {
         if bytes.len() > BODY_BYTES_MAX {
             return Read::Unknown;
         }
-        let decoded = match Format::of(self.content_type) {
-            Format::MessagePack => decode::messagepack(bytes, limits),
-            Format::Json => decode::json(bytes, limits),
-            Format::Opaque => return Read::Unknown,
+        let decoded = match BodyFormat::of(self.content_type) {
+            BodyFormat::MessagePack => decode::messagepack(bytes, limits),
+            BodyFormat::Json => decode::json(bytes, limits),
+            BodyFormat::Opaque => return Read::Unknown,
         };
         match decoded {
             Ok(decoded) => Read::Value(decoded),
             Err(Undecodable::TooMuch) => Read::Unknown,
             Err(Undecodable::Malformed(why)) => Read::Broken(why),
-        }
-    }
-}
-
-/// What the bytes of a body are, by its content type: the words that the JSON edge goes by.
-enum Format {
-    MessagePack,
-    Json,
-    Opaque,
-}
-
-impl Format {
-    fn of(content_type: Option<&str>) -> Self {
-        let Some(content_type) = content_type else { return Self::MessagePack };
-        let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match essence.as_str() {
-            "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => Self::MessagePack,
-            "application/json" => Self::Json,
-            other if other.contains('/') && other.ends_with("+json") => Self::Json,
-            _ => Self::Opaque,
         }
     }
 }

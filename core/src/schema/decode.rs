@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
+use agent_reach_protocol::json::{TIMESTAMP_EXT_TYPE, to_rfc3339};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -12,8 +13,6 @@ use serde_json::{Map, Number, Value};
 const KEY_QUOTING_MAX: usize = 3;
 /// Bytes of one string that a pattern is held against.
 pub(super) const PATTERN_TEXT_MAX: usize = 1024;
-/// The ext type of a timestamp.
-const TIMESTAMP: i8 = -1;
 
 /// What a value may have at most.
 #[derive(Clone, Copy, Debug)]
@@ -236,8 +235,8 @@ impl<'a> Reader<'a> {
     fn ext(&mut self, length: u32, depth: usize) -> Result<Value, Undecodable> {
         let kind = i8::from_be_bytes(self.chunk()?);
         let data = self.bytes(length)?;
-        if kind == TIMESTAMP
-            && let Some(text) = super::timestamp::to_rfc3339(data)
+        if kind == TIMESTAMP_EXT_TYPE
+            && let Some(text) = to_rfc3339(data)
         {
             self.measure.text(depth, text.len())?;
             return Ok(Value::String(text));

@@ -39,7 +39,6 @@ mod promise;
 mod reference;
 #[cfg(test)]
 mod tests;
-mod timestamp;
 mod violations;
 
 use std::fmt;

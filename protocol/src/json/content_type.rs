@@ -1,8 +1,8 @@
 //! What the header's `content_type` says about the bytes of a body.
 
-/// How a body is shown in JSON.
+/// What the bytes of a body are, and with it how the body is shown in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyFormat {
+pub enum BodyFormat {
     /// One MessagePack value: converted. What a body is when nothing is said.
     MessagePack,
     /// JSON text: put in as it is.
@@ -13,7 +13,7 @@ pub(super) enum BodyFormat {
 
 impl BodyFormat {
     /// The format that a media type names. Its parameters do not matter, nor does the case.
-    pub(super) fn of(content_type: Option<&str>) -> Self {
+    pub fn of(content_type: Option<&str>) -> Self {
         let Some(content_type) = content_type else { return Self::MessagePack };
         let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match essence.as_str() {

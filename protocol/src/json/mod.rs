@@ -37,8 +37,10 @@ mod scan;
 mod tests;
 mod timestamp;
 
+pub use content_type::BodyFormat;
 pub use incoming::{to_msgpack, value_to_msgpack};
 pub use outgoing::{from_msgpack, value_from_msgpack};
+pub use timestamp::{EXT_TYPE as TIMESTAMP_EXT_TYPE, to_rfc3339};
 
 use thiserror::Error;
 

@@ -6,7 +6,7 @@ use time::format_description::well_known::Rfc3339;
 use super::msgpack;
 
 /// The ext type of a timestamp.
-pub(super) const EXT_TYPE: i8 = -1;
+pub const EXT_TYPE: i8 = -1;
 
 /// 0001-01-01T00:00:00Z, in seconds since 1970.
 const SECONDS_MIN: i64 = -62_135_596_800;
@@ -16,7 +16,7 @@ const NANOSECONDS_MAX: u32 = 999_999_999;
 
 /// The RFC 3339 text of a timestamp's data, in UTC and with as many digits of fraction as it needs. None if
 /// the data is malformed or its year is not one of 0001 to 9999.
-pub(super) fn to_rfc3339(data: &[u8]) -> Option<String> {
+pub fn to_rfc3339(data: &[u8]) -> Option<String> {
     let (seconds, nanoseconds) = parts(data)?;
     if !(SECONDS_MIN..=SECONDS_MAX).contains(&seconds) || nanoseconds > NANOSECONDS_MAX {
         return None;
