@@ -4,6 +4,7 @@
 //! which the shell empties with [`Hub::take_outbound`], and as [`Effects`]. Nothing here knows a clock, a
 //! socket or a lock.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent_reach_protocol::codec::{Raw, Writer};
@@ -71,7 +72,7 @@ pub struct Hub {
     /// Calls that wait for who can take them.
     pub(crate) waiting: Waiting,
     /// Agents that may take more than before, since this turn.
-    pub(crate) freed: Vec<usize>,
+    pub(crate) freed: BTreeSet<usize>,
     /// Capabilities of which somebody takes less than before, since this turn.
     pub(crate) doubtful: Vec<Arc<str>>,
     /// Connections whose queue passed its bound in this turn.
@@ -112,7 +113,7 @@ impl Hub {
             inputs: Interned::default(),
             outputs: Interned::default(),
             waiting: Waiting::new(settings.queue_len),
-            freed: Vec::new(),
+            freed: BTreeSet::new(),
             doubtful: Vec::new(),
             overfull: Vec::new(),
             spare: Spare::default(),

@@ -154,8 +154,8 @@ impl Hub {
 
     /// An agent may be able to take more than before.
     pub(crate) fn may_take_more(&mut self, key: usize) {
-        if !self.waiting.is_empty() && !self.freed.contains(&key) {
-            self.freed.push(key);
+        if !self.waiting.is_empty() {
+            self.freed.insert(key);
         }
     }
 
@@ -173,7 +173,7 @@ impl Hub {
     /// Gives waiting calls to whom this turn has made able, and ends those that wait in vain.
     pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_>) {
         loop {
-            if let Some(key) = self.freed.pop() {
+            if let Some(key) = self.freed.pop_first() {
                 self.serve(turn, key);
             } else if let Some(name) = self.doubtful.pop() {
                 self.give_up(turn, &name);
@@ -226,8 +226,7 @@ impl Hub {
     /// Rights are checked again when a call that waited is sent.
     fn still_allowed(&self, call_index: usize) -> Result<(), Failure> {
         let Some(call) = self.calls.get(call_index) else { return Ok(()) };
-        let (owner, serial) = call.owner;
-        let Some(agent) = self.registry.agents.get(owner).filter(|agent| agent.serial == serial) else {
+        let Some(agent) = self.owner_of(call).and_then(|owner| self.registry.agents.get(owner)) else {
             return Ok(());
         };
         let resolved = self.policy.resolve(&call.capability);
