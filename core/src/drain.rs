@@ -5,6 +5,7 @@ use agent_reach_protocol::{Goodbye, GoodbyeCode, Kind, encode};
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::outbound::Outgoing;
+use crate::registry::Agent;
 use crate::session::{Lane, Phase};
 use crate::time::Timer;
 
@@ -54,13 +55,23 @@ impl Hub {
         let Some(session) = self.session(id) else { return };
         let idle = match session.phase {
             Phase::Fresh => true,
-            Phase::Open(key) => self.registry.agents.get(key).is_none_or(|agent| !agent.has_open()),
+            Phase::Open(key) => self
+                .registry
+                .agents
+                .get(key)
+                .is_none_or(|agent| !agent.has_open() && !self.is_waited_for(agent)),
             Phase::Over => return,
         };
         if idle {
             self.close(turn, id, GoodbyeCode::Draining);
             self.leave(turn, id, "draining", false);
         }
+    }
+
+    /// Whether calls wait that an agent may take, which are open as well.
+    fn is_waited_for(&self, agent: &Agent) -> bool {
+        let mut names = agent.offers.iter().flat_map(|offer| offer.names());
+        !self.waiting.is_empty() && names.any(|name| !self.waiting.lines_of(name).is_empty())
     }
 
     pub(crate) fn on_drain_end(&mut self, turn: &mut Turn<'_>) {

@@ -4,7 +4,7 @@
 mod world;
 
 use agent_reach_core::Input;
-use agent_reach_protocol::Call;
+use agent_reach_protocol::{Call, Hello};
 use world::*;
 
 fn drained(w: &mut World) -> Vec<String> {
@@ -95,4 +95,20 @@ fn watches_end_with_the_drain() {
             "p: CLOSE 4000 draining"
         ]
     );
+}
+
+#[test]
+fn a_call_that_waits_is_open_too_and_has_its_turn_while_the_hub_drains() {
+    let mut w = World::new();
+    w.join("p", Hello { max_concurrency: Some(1), ..provider("p", "echo") });
+    w.join("c", caller("c"));
+    w.say("c", &Call { queue: None, ..call(1, "echo") });
+    w.say("c", &Call { queue: None, ..call(2, "echo") });
+    w.all_heard();
+    drained(&mut w);
+    w.say("p", &completed(1));
+    assert_eq!(w.all_heard(), ["c: RESULT 1 completed of=p", "p: CALL 2 echo by=c try=1"]);
+    w.say("p", &completed(2));
+    let end = ["c: RESULT 2 completed of=p", "c: CLOSE 4000 draining", "p: CLOSE 4000 draining"];
+    assert_eq!(w.all_heard(), end);
 }
