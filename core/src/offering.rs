@@ -159,6 +159,17 @@ pub(crate) fn add(offers: &mut Vec<Offer>, added: Vec<Offer>) -> Vec<(&'static s
     left_out
 }
 
+/// Takes over how the calls of each offer went from the one of the same name before.
+pub(crate) fn keep_breakers(before: &mut [Offer], offers: &mut [Offer]) {
+    let mut known: BTreeMap<Arc<str>, &mut Offer> =
+        before.iter_mut().map(|own| (Arc::clone(&own.name), own)).collect();
+    for offer in offers {
+        if let Some(own) = known.get_mut(&offer.name) {
+            offer.succeed(own);
+        }
+    }
+}
+
 /// Withdraws offers by name; says which there were none of.
 pub(crate) fn remove<'a>(offers: &mut Vec<Offer>, listed: &[&'a str]) -> Vec<(&'static str, Notice)> {
     let mut unknown: BTreeMap<_, &'a str> = listed.iter().map(|name| (names::fold(name), *name)).collect();

@@ -12,7 +12,7 @@ use crate::effects::Fact;
 use crate::given::Given;
 use crate::hub::{Complaint, Hub, Turn};
 use crate::input::{ConnectionId, Peer};
-use crate::offering::{Notice, add, remove};
+use crate::offering::{Notice, add, keep_breakers, remove};
 use crate::outbound::Outgoing;
 use crate::registry::{About, Agent};
 use crate::schema::Allowance;
@@ -177,7 +177,11 @@ impl Hub {
                     // Another life of the process has lost what the earlier one was given.
                     self.settle_given(turn, key);
                 }
-                let offers = std::mem::take(&mut agent.offers);
+                let mut offers = std::mem::take(&mut agent.offers);
+                if same && let Some(before) = self.registry.agents.get_mut(key) {
+                    // A lost connection is no cure.
+                    keep_breakers(&mut before.offers, &mut offers);
+                }
                 let window = self.registry.agents.get(key).and_then(|before| before.away_until);
                 self.set_agent_timer(key, None);
                 if let Some(before) = self.registry.agents.get_mut(key) {

@@ -44,6 +44,23 @@ fn it_opens_when_too_few_calls_succeed_and_the_agent_keeps_its_other_capabilitie
 }
 
 #[test]
+fn a_lost_connection_closes_no_breaker_and_another_life_of_the_process_begins_anew() {
+    for (instance, stays) in [("life-1", true), ("life-2", false)] {
+        let (mut w, id) = tripped();
+        w.join("b", provider("b", "b"));
+        // It has work of another capability, so that it is waited for.
+        w.say("p", &agent_reach_protocol::Update { add: vec![capability("own")], ..world::update() });
+        w.say("c", &call(id, "own"));
+        w.lose("p");
+        w.open("p#2");
+        let offers = vec![capability("a"), capability("own")];
+        w.say("p#2", &agent_reach_protocol::Hello { instance, capabilities: offers, ..caller("p") });
+        w.all_heard();
+        assert_eq!(refused(&mut w, id + 1), stays, "{instance}");
+    }
+}
+
+#[test]
 fn other_agents_take_the_calls_of_one_that_is_tripped() {
     let (mut w, id) = tripped();
     w.join("q", provider("q", "a"));
