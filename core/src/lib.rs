@@ -34,6 +34,7 @@ mod schema;
 mod session;
 mod settings;
 mod stats;
+mod store;
 mod text;
 mod time;
 mod traces;
@@ -50,4 +51,8 @@ pub use meta::HUB_CAPABILITIES;
 pub use outbound::{Batch, Outgoing};
 pub use settings::Settings;
 pub use stats::{Counters, Gauges};
+pub use store::{
+    Answer, Ask, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question, StoreNews,
+    TaskEnd, TaskId, TaskRow, TaskState,
+};
 pub use time::Now;
