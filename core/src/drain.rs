@@ -22,6 +22,7 @@ impl Hub {
         let until = turn.now.plus_ms(drain_ms);
         self.draining = Some(until);
         self.timers.set(until, Timer::Drain);
+        self.rest_tasks();
         let open: Vec<(ConnectionId, Phase)> =
             self.sessions.iter().flatten().map(|session| (session.id, session.phase)).collect();
         for (id, phase) in open {
@@ -84,6 +85,7 @@ impl Hub {
 
     /// The process ends now: every connection is closed, without a GOODBYE that would promise more.
     pub(crate) fn on_stop(&mut self, turn: &mut Turn<'_>) {
+        self.leave_tasks(turn);
         let open: Vec<ConnectionId> = self.sessions.iter().flatten().map(|session| session.id).collect();
         for id in open {
             // One that has its close keeps it.

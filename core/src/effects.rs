@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{CallMode, ErrorCode};
 
 use crate::input::ConnectionId;
+use crate::store::{Ask, Change};
 
 /// What one `handle` asks of the shell. The shell keeps one and clears it after use.
 #[derive(Debug, Default)]
@@ -13,13 +14,19 @@ pub struct Effects {
     pub wake: Vec<ConnectionId>,
     /// What happened, for metrics and audit.
     pub facts: Vec<Fact>,
+    /// What the store is to write, with numbers that count up over all turns.
+    pub changes: Vec<(u64, Change)>,
+    /// What the store is asked.
+    pub asks: Vec<Ask>,
 }
 
 impl Effects {
-    /// Empties both lists and keeps their memory.
+    /// Empties all lists and keeps their memory.
     pub fn clear(&mut self) {
         self.wake.clear();
         self.facts.clear();
+        self.changes.clear();
+        self.asks.clear();
     }
 }
 

@@ -17,6 +17,8 @@ use crate::effects::Outcome;
 use crate::hub::{Hub, Turn};
 use crate::registry::Asked;
 use crate::session::Lane;
+use crate::store::TaskId;
+use crate::tasks::TaskView;
 use crate::views::{AgentView, CallView, Event, WatchFilter, pack};
 
 /// One open watch.
@@ -87,8 +89,8 @@ fn in_parts<T: Serialize>(mut list: &[T], bound: usize) -> Vec<&[T]> {
 }
 
 impl Hub {
-    /// Opens a watch: ACCEPT, the state now, and from then on every change.
-    pub(crate) fn start_watch(&mut self, turn: &mut Turn<'_>, watch: Watch) {
+    /// Opens a watch: ACCEPT, the state now, and from then on every change. `ended`: a task that is over already.
+    pub(crate) fn start_watch(&mut self, turn: &mut Turn<'_>, watch: Watch, ended: Option<TaskView<'_>>) {
         let (key, id) = (watch.agent, watch.id);
         let accept = Accept {
             request_id: Some(&watch.request_id),
@@ -104,13 +106,13 @@ impl Hub {
             agent.asked.insert(id, Asked::Watch(index));
         }
         self.send_to_agent(turn, key, Kind::Accept, Lane::Control, accept);
-        for part in self.snapshot(turn, &filter) {
+        for part in self.snapshot(turn, &filter, ended) {
             self.feed(turn, index, part);
         }
         self.end_watches_behind(turn);
     }
 
-    fn snapshot(&self, turn: &Turn<'_>, filter: &WatchFilter) -> Vec<Bytes> {
+    fn snapshot(&self, turn: &Turn<'_>, filter: &WatchFilter, ended: Option<TaskView<'_>>) -> Vec<Bytes> {
         let agents: Vec<AgentView<'_>> = match filter.wants("agents") {
             true => {
                 self.registry.by_id_after("").map(|(_, agent)| AgentView::brief(turn.now, agent)).collect()
@@ -121,15 +123,25 @@ impl Hub {
             true => self.calls.iter().map(|(_, call)| CallView::of(self, turn.now, call)).collect(),
             false => Vec::new(),
         };
+        let mut tasks: Vec<TaskView<'_>> = match filter.wants("tasks") {
+            true => self.tasks_for(turn, filter),
+            false => Vec::new(),
+        };
+        tasks.extend(ended);
         let bound = self.settings.max_message.saturating_sub(SNAPSHOT_ROOM);
+        let event = "snapshot";
         let mut parts = Vec::new();
         for agents in in_parts(&agents, bound) {
-            parts.push(pack(&Event::Snapshot { event: "snapshot", agents, calls: &[], more: true }).into());
+            parts.push(pack(&Event::Snapshot { event, agents, calls: &[], tasks: &[], more: true }).into());
         }
         for calls in in_parts(&calls, bound) {
-            parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls, more: true }).into());
+            parts.push(pack(&Event::Snapshot { event, agents: &[], calls, tasks: &[], more: true }).into());
         }
-        parts.push(pack(&Event::Snapshot { event: "snapshot", agents: &[], calls: &[], more: false }).into());
+        for tasks in in_parts(&tasks, bound) {
+            parts.push(pack(&Event::Snapshot { event, agents: &[], calls: &[], tasks, more: true }).into());
+        }
+        let last = Event::Snapshot { event, agents: &[], calls: &[], tasks: &[], more: false };
+        parts.push(pack(&last).into());
         parts
     }
 
@@ -224,12 +236,13 @@ impl Hub {
     }
 
     /// Tells every watch of a subject.
-    fn announce(
+    pub(crate) fn announce(
         &mut self,
         turn: &mut Turn<'_>,
         subject: &str,
         agent_id: &str,
         capability: Option<&str>,
+        task: Option<(&str, TaskId)>,
         packed: Vec<u8>,
     ) {
         let packed = Bytes::from(packed);
@@ -237,6 +250,7 @@ impl Hub {
             .watches
             .iter()
             .filter(|(_, watch)| watch.filter.wants(subject) && watch.filter.matches(agent_id, capability))
+            .filter(|(_, watch)| task.is_none_or(|(owner, task)| watch.filter.wants_task(owner, task)))
             .map(|(index, _)| index)
             .collect();
         for index in wanting {
@@ -252,7 +266,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let id = Arc::clone(&agent.id);
         let packed = pack(&Event::Agent { event, agent: AgentView::brief(turn.now, agent) });
-        self.announce(turn, "agents", &id, None, packed);
+        self.announce(turn, "agents", &id, None, None, packed);
     }
 
     pub(crate) fn announce_left(&mut self, turn: &mut Turn<'_>, key: usize, reason: &'static str) {
@@ -262,7 +276,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let id = Arc::clone(&agent.id);
         let packed = pack(&Event::Left { event: "agent.disconnected", agent_id: &id, reason });
-        self.announce(turn, "agents", &id, None, packed);
+        self.announce(turn, "agents", &id, None, None, packed);
     }
 
     pub(crate) fn announce_call(&mut self, turn: &mut Turn<'_>, index: usize, event: &'static str) {
@@ -272,7 +286,7 @@ impl Hub {
         let Some(call) = self.calls.get(index) else { return };
         let (caller, capability) = (Arc::clone(&call.caller), Arc::clone(&call.capability));
         let packed = pack(&Event::Call { event, call: CallView::of(self, turn.now, call), outcome: None });
-        self.announce(turn, "calls", &caller, Some(&capability), packed);
+        self.announce(turn, "calls", &caller, Some(&capability), None, packed);
     }
 
     pub(crate) fn announce_ended(&mut self, turn: &mut Turn<'_>, call: &Call, outcome: Outcome) {
@@ -281,6 +295,6 @@ impl Hub {
         }
         let view = CallView::of(self, turn.now, call);
         let packed = pack(&Event::Call { event: "call.ended", call: view, outcome: Some(outcome.as_str()) });
-        self.announce(turn, "calls", &call.caller, Some(&call.capability), packed);
+        self.announce(turn, "calls", &call.caller, Some(&call.capability), None, packed);
     }
 }

@@ -28,6 +28,7 @@ use crate::schema::{Interned, Promise, Schema};
 use crate::session::{Lane, Phase, Session, find_mut};
 use crate::settings::Settings;
 use crate::stats::{Counters, Gauges};
+use crate::tasks::Tasks;
 use crate::time::{Now, Timer, Timers};
 use crate::traces::Traces;
 use crate::waiting::Waiting;
@@ -88,6 +89,7 @@ pub struct Hub {
     /// Bytes that wait for the credit of watches.
     pub(crate) watch_waiting: usize,
     pub(crate) next_call: u64,
+    pub(crate) tasks: Tasks,
     sweep_at: Option<Now>,
     epoch: u32,
 }
@@ -122,6 +124,7 @@ impl Hub {
             draining: None,
             watch_waiting: 0,
             next_call: 1,
+            tasks: Tasks::default(),
             sweep_at: None,
             epoch,
             settings,
@@ -158,6 +161,7 @@ impl Hub {
             Input::Closed { connection } => self.on_closed(turn, connection),
             Input::Drain { drain_ms } => self.on_drain(turn, drain_ms),
             Input::Stop => self.on_stop(turn),
+            Input::Store(news) => self.on_store(turn, news),
             Input::SetPolicy(policy) => self.on_policy(turn, policy),
             Input::Tick => self.on_tick(turn),
         }
@@ -257,7 +261,7 @@ impl Hub {
             }
             (Phase::Open(key), Ok((envelope, body))) => {
                 self.counters.received(envelope.kind());
-                self.on_envelope(turn, id, key, envelope, message.len(), *body);
+                self.on_envelope(turn, id, key, envelope, &message, *body);
             }
             (Phase::Open(key), Err(error)) => self.on_unusable(turn, id, key, error),
             (Phase::Over, _) => {}
@@ -270,21 +274,20 @@ impl Hub {
         id: ConnectionId,
         key: usize,
         envelope: &ToHub<'_>,
-        message_bytes: usize,
+        message: &Bytes,
         body: Option<&[u8]>,
     ) {
         match envelope {
             ToHub::Hello(hello) => self.on_hello(turn, id, hello),
             ToHub::Update(update) => self.on_update(turn, key, update),
             ToHub::Goodbye(_) => self.on_goodbye(turn, id),
-            ToHub::Call(call) => self.on_call(turn, key, call, message_bytes, body),
+            ToHub::Call(call) => self.on_call(turn, key, call, message, body),
             ToHub::Accept(accept) => self.on_accept(turn, key, accept),
             ToHub::Chunk(chunk) => self.on_chunk(turn, key, chunk, body),
             ToHub::Credit(credit) => self.on_credit(turn, key, credit),
             ToHub::Result(result) => self.on_result(turn, key, result, body),
             ToHub::Cancel(cancel) => self.on_cancel(turn, key, cancel),
-            // Tasks are not there yet, so no task can be meant: the same as a frame for what has ended.
-            ToHub::Receipt(_) => self.counters.late += 1,
+            ToHub::Receipt(receipt) => self.on_receipt(turn, key, receipt),
         }
     }
 
@@ -369,6 +372,7 @@ impl Hub {
                 Timer::Call(call) => self.on_call_timer(turn, call),
                 Timer::Line(line) => self.on_line_timer(turn, line),
                 Timer::Agent(key) => self.on_agent_timer(turn, key),
+                Timer::Delivery(key) => self.on_delivery_timer(turn, key),
                 Timer::Sweep => self.on_sweep(turn.now),
                 Timer::Drain => self.on_drain_end(turn),
             }

@@ -1,6 +1,7 @@
 //! The memory of request ids: one intent of one identity runs once.
 //!
-//! Bounded in bytes. Past the bound the soonest to expire are forgotten first, and counted.
+//! Bounded in bytes. Past the bound the soonest to expire go first. Of what the store keeps as well only a number stays
+//! then, so that a repetition is looked for there; what nobody keeps is forgotten, and counted.
 
 use std::sync::Arc;
 
@@ -9,7 +10,9 @@ use hashbrown::HashTable;
 use slab::Slab;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128, xxh3_128_with_seed};
 
+use crate::elsewhere::Elsewhere;
 use crate::expiry::Expiry;
+use crate::store::TaskId;
 use crate::time::Now;
 
 /// Ends of a call, as messages: one, or one for each target of a fan-out and the summary.
@@ -25,14 +28,41 @@ impl Fingerprint {
         let body = body.map_or(0, xxh3_128);
         Self(body ^ xxh3_128(capability.as_bytes()).rotate_left(1))
     }
+
+    /// The same of a task, which is another intent than a call.
+    pub(crate) const fn of_task(self) -> Self {
+        Self(!self.0)
+    }
+
+    /// As the store keeps it.
+    pub(crate) const fn bits(self) -> u128 {
+        self.0
+    }
+
+    /// As the store gave it back.
+    pub(crate) const fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
 }
 
 #[derive(Debug)]
 enum State {
     /// The call with this index runs.
     Open(usize),
-    /// Ended so.
-    Ended { ends: Ends, until: Now, bytes: usize, good_at: Option<Now> },
+    /// Ended so. `stored`: the store keeps it as well.
+    Ended { ends: Ends, until: Now, bytes: usize, good_at: Option<Now>, stored: bool },
+    /// It was this task, whose end the store keeps.
+    Task { task: TaskId, until: Now },
+}
+
+impl State {
+    /// Until when an end is kept.
+    const fn until(&self) -> Option<Now> {
+        match self {
+            Self::Open(_) => None,
+            Self::Ended { until, .. } | Self::Task { until, .. } => Some(*until),
+        }
+    }
 }
 
 /// Stands for the text of a request id. The seed is the hub's secret, and only ids of one identity are ever compared
@@ -45,6 +75,12 @@ impl Key {
     const fn tag(self) -> u32 {
         let [a, b, c, d, ..] = self.0.to_le_bytes();
         u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// What stands for it where only the store keeps more.
+    const fn number(self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.0.to_le_bytes();
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 }
 
@@ -95,8 +131,23 @@ pub(crate) enum Known {
     Open(usize),
     /// It ended so.
     Ended(Ends),
+    /// It was this task, which has ended.
+    Task(TaskId),
+    /// The store knows, or once did.
+    Elsewhere,
     /// It asked for something else.
     Conflict,
+}
+
+/// How a call ended whose request id is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) ends: Ends,
+    pub(crate) until: Now,
+    /// When it came about, if it is a result that a later call for the same may have in the place of none.
+    pub(crate) good_at: Option<Now>,
+    /// The store keeps it as well.
+    pub(crate) stored: bool,
 }
 
 /// All remembered request ids.
@@ -111,6 +162,8 @@ pub(crate) struct Memory {
     results: Option<HashTable<Slot>>,
     /// Of ends. What it names may be gone already, or be another's by now.
     expiry: Expiry,
+    /// What only the store keeps.
+    elsewhere: Elsewhere,
     bytes: usize,
     bound: usize,
     seed: u64,
@@ -118,6 +171,8 @@ pub(crate) struct Memory {
 
 /// What an entry costs beside its ends: its place in three collections.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 96;
+/// Which part of the bound may go to what only the store keeps, beside it.
+const ELSEWHERE_SHARE: usize = 4;
 
 impl Memory {
     pub(crate) fn new(bound: usize, seed: u64) -> Self {
@@ -126,6 +181,7 @@ impl Memory {
             index: HashTable::new(),
             results: None,
             expiry: Expiry::default(),
+            elsewhere: Elsewhere::new(bound / ELSEWHERE_SHARE),
             bytes: 0,
             bound,
             seed,
@@ -137,7 +193,7 @@ impl Memory {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.expiry.is_empty()
+        self.expiry.is_empty() && self.elsewhere.is_empty()
     }
 
     pub(crate) const fn bytes(&self) -> usize {
@@ -171,14 +227,37 @@ impl Memory {
         request_id: &str,
         fingerprint: Fingerprint,
     ) -> Known {
-        let Some(index) = self.find(self.key(identity, request_id), identity) else { return Known::No };
-        let Some(entry) = self.entries.get(index as usize) else { return Known::No };
-        match &entry.state {
-            State::Ended { until, .. } if *until <= now => Known::No,
-            _ if entry.fingerprint != fingerprint => Known::Conflict,
-            State::Open(call) => Known::Open(*call),
-            State::Ended { ends, .. } => Known::Ended(ends.clone()),
+        let key = self.key(identity, request_id);
+        let found = self.find(key, identity).and_then(|index| self.entries.get(index as usize));
+        match found {
+            None if self.elsewhere.has(now, key.number()) => Known::Elsewhere,
+            None => Known::No,
+            Some(entry) if entry.state.until().is_some_and(|until| until <= now) => Known::No,
+            Some(entry) if entry.fingerprint != fingerprint => Known::Conflict,
+            Some(entry) => match &entry.state {
+                State::Open(call) => Known::Open(*call),
+                State::Ended { ends, .. } => Known::Ended(ends.clone()),
+                State::Task { task, .. } => Known::Task(*task),
+            },
         }
+    }
+
+    /// Notes that the store keeps a request id.
+    pub(crate) fn is_elsewhere(&mut self, identity: &str, request_id: &str, until: Now) {
+        let number = self.key(identity, request_id).number();
+        self.elsewhere.insert(number, until);
+    }
+
+    /// Notes that the store keeps a request id no more.
+    pub(crate) fn is_nowhere(&mut self, identity: &str, request_id: &str) {
+        let number = self.key(identity, request_id).number();
+        self.elsewhere.remove(number);
+    }
+
+    /// Whose an entry is, and what it asks for.
+    pub(crate) fn asked(&self, index: u32) -> Option<(Arc<str>, Fingerprint)> {
+        let entry = self.entries.get(index as usize)?;
+        Some((Arc::clone(&entry.identity), entry.fingerprint))
     }
 
     /// Notes that a call runs under a request id; returns the entry's handle.
@@ -203,26 +282,47 @@ impl Memory {
         index
     }
 
-    /// Keeps the end of a call until `until`. Returns how many others were forgotten for it.
-    ///
-    /// `good_at`: when it came about, if it is a result that a later call for the same may have in the place of none.
-    pub(crate) fn end(&mut self, index: u32, ends: Ends, until: Now, good_at: Option<Now>) -> usize {
+    /// Keeps the end of a call. Returns how many others were forgotten for it.
+    pub(crate) fn end(&mut self, index: u32, kept: Kept) -> usize {
+        let Kept { ends, until, good_at, stored } = kept;
         let Some(entry) = self.entries.get_mut(index as usize) else { return 0 };
         debug_assert!(matches!(entry.state, State::Open(_)), "an intent ends once");
         let bytes = ends.iter().map(|end| end.len() + size_of::<Bytes>()).sum();
-        entry.state = State::Ended { ends, until, bytes, good_at };
+        entry.state = State::Ended { ends, until, bytes, good_at, stored };
         self.bytes += bytes;
         self.expiry.push(until, index);
         if good_at.is_some() && self.results.is_some() {
             self.keep_result(index);
         }
+        self.make_room()
+    }
+
+    /// Keeps which task a request id was for. Returns how many others were forgotten for it.
+    pub(crate) fn end_task(&mut self, index: u32, task: TaskId, until: Now) -> usize {
+        let Some(entry) = self.entries.get_mut(index as usize) else { return 0 };
+        entry.state = State::Task { task, until };
+        self.expiry.push(until, index);
+        self.make_room()
+    }
+
+    /// Lets go of the soonest to expire until all are within their bound. Returns how many nobody knows any more.
+    fn make_room(&mut self) -> usize {
         let mut forgotten = 0;
         while self.bytes > self.bound {
             let Some((until, soonest)) = self.expiry.pop() else { break };
-            if self.ends_at(soonest, until) {
-                self.remove(soonest);
-                forgotten += 1;
+            if !self.ends_at(soonest, until) {
+                continue;
             }
+            let stored = self.entries.get(soonest as usize).filter(|entry| match &entry.state {
+                State::Ended { stored, .. } => *stored,
+                State::Task { .. } => true,
+                State::Open(_) => false,
+            });
+            match stored.map(|entry| entry.key.number()) {
+                Some(number) => forgotten += self.elsewhere.insert(number, until),
+                None => forgotten += 1,
+            }
+            self.remove(soonest);
         }
         forgotten
     }
@@ -247,7 +347,7 @@ impl Memory {
                 let age = now.ms_since(*at);
                 (age <= age_ms).then(|| Some((age, ends.first()?.clone())))?
             }
-            State::Ended { .. } | State::Open(_) => None,
+            State::Ended { .. } | State::Open(_) | State::Task { .. } => None,
         }
     }
 
@@ -263,7 +363,7 @@ impl Memory {
             Some(before) => {
                 let good_at = |entry: &Entry| match entry.state {
                     State::Ended { good_at, .. } => good_at,
-                    State::Open(_) => None,
+                    State::Open(_) | State::Task { .. } => None,
                 };
                 if entries.get(before.index as usize).and_then(good_at) <= Some(at) {
                     *before = slot;
@@ -299,6 +399,7 @@ impl Memory {
                 self.remove(index);
             }
         }
+        self.elsewhere.expire(now);
         if self.entries.is_empty() {
             // A busy hour is not paid for by the quiet ones after it.
             self.entries = Slab::new();
@@ -310,7 +411,7 @@ impl Memory {
     /// Whether what the expiry queue says of an entry still holds.
     fn ends_at(&self, index: u32, at: Now) -> bool {
         let entry = self.entries.get(index as usize);
-        entry.is_some_and(|entry| matches!(entry.state, State::Ended { until, .. } if until == at))
+        entry.is_some_and(|entry| entry.state.until() == Some(at))
     }
 }
 

@@ -10,6 +10,11 @@ fn memory(bound: usize) -> (Memory, Arc<str>) {
 
 const NOW: Now = Now::from_micros(0);
 
+/// An end that only memory keeps.
+fn kept(text: &'static str, until_ms: u64) -> Kept {
+    Kept { ends: ends(text), until: NOW.plus_ms(until_ms), good_at: None, stored: false }
+}
+
 #[test]
 fn a_request_id_is_open_then_ended_then_forgotten() {
     let (mut memory, identity) = memory(1 << 20);
@@ -17,7 +22,7 @@ fn a_request_id_is_open_then_ended_then_forgotten() {
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::No));
     let entry = memory.open(&identity, "r", print, 3);
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Open(3)));
-    memory.end(entry, ends("done"), NOW.plus_ms(10), None);
+    memory.end(entry, kept("done", 10));
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Ended(e) if e == ends("done")));
     let later = NOW.plus_ms(10);
     assert!(matches!(memory.look_up(later, "identity", "r", print), Known::No));
@@ -42,13 +47,13 @@ fn an_id_that_is_used_again_after_its_end_expired_is_not_forgotten_with_the_old_
     let (mut memory, identity) = memory(1 << 20);
     let print = Fingerprint::of("a", None);
     let entry = memory.open(&identity, "r", print, 0);
-    memory.end(entry, ends("old"), NOW.plus_ms(10), None);
+    memory.end(entry, kept("old", 10));
     // No sweep has come by: the old end gives way, and the new entry takes its place.
     let again = memory.open(&identity, "r", print, 1);
     assert_eq!(again, entry);
     memory.expire(NOW.plus_ms(20));
     assert!(matches!(memory.look_up(NOW.plus_ms(20), "identity", "r", print), Known::Open(1)));
-    memory.end(again, ends("new"), NOW.plus_ms(40), None);
+    memory.end(again, kept("new", 40));
     memory.expire(NOW.plus_ms(30));
     assert_eq!(memory.len(), 1);
     memory.expire(NOW.plus_ms(40));
@@ -83,9 +88,46 @@ fn past_the_bound_the_soonest_to_expire_goes_first() {
     let mut forgotten = 0;
     for (name, until) in [("late", 30), ("soon", 10), ("middle", 20)] {
         let entry = memory.open(&identity, name, print, 0);
-        forgotten += memory.end(entry, ends("e"), NOW.plus_ms(until), None);
+        forgotten += memory.end(entry, kept("e", until));
     }
     assert_eq!(forgotten, 1);
     assert!(matches!(memory.look_up(NOW, "identity", "soon", print), Known::No));
     assert!(matches!(memory.look_up(NOW, "identity", "late", print), Known::Ended(_)));
+}
+
+#[test]
+fn past_the_bound_what_the_store_keeps_is_known_to_be_there_and_not_counted_as_forgotten() {
+    let (mut memory, identity) = memory(64 * (ENTRY_BYTES + 64));
+    let print = Fingerprint::of("a", None);
+    let mut forgotten = 0;
+    for n in 0..100_u64 {
+        let entry = memory.open(&identity, &format!("r{n}"), print, 0);
+        let stored = n % 2 == 0;
+        forgotten += memory.end(entry, Kept { stored, ..kept("e", 100 + n) });
+    }
+    let gone = 100 - memory.len();
+    assert!(gone > 10 && forgotten == gone / 2, "{forgotten} of {gone} that had no room");
+    assert!(matches!(memory.look_up(NOW, "identity", "r0", print), Known::Elsewhere));
+    assert!(matches!(memory.look_up(NOW, "identity", "r1", print), Known::No));
+    assert!(matches!(memory.look_up(NOW, "identity", "r99", print), Known::Ended(_)));
+    memory.is_nowhere("identity", "r0");
+    memory.expire(NOW.plus_ms(1000));
+    assert!(matches!(memory.look_up(NOW.plus_ms(1000), "identity", "r0", print), Known::No));
+    assert!(memory.is_empty());
+}
+
+#[test]
+fn a_task_that_has_ended_is_known_by_its_name() {
+    let (mut memory, identity) = memory(1 << 20);
+    let print = Fingerprint::of("a", None).of_task();
+    let entry = memory.open(&identity, "r", print, 0);
+    memory.end_task(entry, TaskId::from_bits(9), NOW.plus_ms(10));
+    assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Task(task) if task.bits() == 9));
+    let call = Fingerprint::of("a", None);
+    assert!(
+        matches!(memory.look_up(NOW, "identity", "r", call), Known::Conflict),
+        "a call is another intent"
+    );
+    memory.expire(NOW.plus_ms(10));
+    assert_eq!((memory.len(), memory.bytes()), (0, 0));
 }

@@ -6,6 +6,7 @@ use agent_reach_protocol::FieldError;
 use bytes::Bytes;
 
 use crate::authz::Policy;
+use crate::store::StoreNews;
 
 /// One WebSocket, as the shell names it. An index is used again after its connection is closed; the
 /// generation is not, so that a late event of an older connection touches nothing of a newer one.
@@ -97,6 +98,8 @@ pub enum Input {
     },
     /// Stop at once: every connection is closed with 1001.
     Stop,
+    /// The store has written, cannot write, or answers.
+    Store(StoreNews),
     /// New rules. Sessions that they no longer allow end.
     SetPolicy(Policy),
     /// Time has passed: what [`crate::Hub::next_timeout`] named is due.

@@ -14,6 +14,7 @@ mod breaker;
 mod calls;
 mod drain;
 mod effects;
+mod elsewhere;
 mod events;
 mod expiry;
 mod given;
@@ -35,6 +36,7 @@ mod session;
 mod settings;
 mod stats;
 mod store;
+mod tasks;
 mod text;
 mod time;
 mod traces;
@@ -49,7 +51,7 @@ pub use hub::Hub;
 pub use input::{ConnectionId, Input, Peer};
 pub use meta::HUB_CAPABILITIES;
 pub use outbound::{Batch, Outgoing};
-pub use settings::Settings;
+pub use settings::{CallbackCheck, Callbacks, Durable, Settings};
 pub use stats::{Counters, Gauges};
 pub use store::{
     Answer, Ask, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question, StoreNews,

@@ -18,20 +18,23 @@ use crate::views::{
 };
 
 /// Every capability that the hub provides.
-pub const HUB_CAPABILITIES: [&str; 8] = [
+pub const HUB_CAPABILITIES: [&str; 12] = [
     "hub.agents.list",
     "hub.agents.get",
     "hub.agents.disconnect",
     "hub.capabilities.list",
     "hub.calls.list",
     "hub.events.watch",
+    "hub.tasks.list",
+    "hub.tasks.get",
+    "hub.tasks.cancel",
+    "hub.tasks.watch",
     "hub.traces.get",
     "hub.stats",
 ];
 
 /// What the design has and this version has not.
-const LATER: [&str; 5] =
-    ["hub.config.reload", "hub.tasks.list", "hub.tasks.get", "hub.tasks.cancel", "hub.tasks.watch"];
+const LATER: [&str; 1] = ["hub.config.reload"];
 
 /// Room that a list leaves in its message for the header, in bytes.
 const HEADER_ROOM: usize = 4096;
@@ -84,7 +87,7 @@ struct CallFilter {
 }
 
 /// A list that ends where its message is full.
-struct Page {
+pub(crate) struct Page {
     items: Vec<rmpv::Value>,
     bytes: usize,
     limit: usize,
@@ -95,12 +98,17 @@ struct Page {
 }
 
 impl Page {
-    fn new(limit: Option<usize>, bound: usize) -> Self {
+    pub(crate) fn new(limit: Option<usize>, bound: usize) -> Self {
         Self { items: Vec::new(), bytes: 0, limit: limit.unwrap_or(PAGE), bound, more: false, left_out: 0 }
     }
 
+    /// Says that there is more behind this page.
+    pub(crate) const fn has_more(&mut self, more: bool) {
+        self.more |= more;
+    }
+
     /// Takes an item; `false` when it is the first that has no room.
-    fn push<T: Serialize>(&mut self, item: &T) -> bool {
+    pub(crate) fn push<T: Serialize>(&mut self, item: &T) -> bool {
         let packed = pack(item);
         if packed.len() > self.bound {
             self.left_out += 1;
@@ -115,7 +123,7 @@ impl Page {
         true
     }
 
-    fn into_body(self, name: &str) -> Vec<u8> {
+    pub(crate) fn into_body(self, name: &str) -> Vec<u8> {
         let mut map = vec![(rmpv::Value::from(name), rmpv::Value::Array(self.items))];
         if self.more {
             map.push((rmpv::Value::from("more"), rmpv::Value::from(true)));
@@ -129,7 +137,7 @@ impl Page {
 
 /// Reads a filter. The body is checked first by the rules of a header (a map, its depth, nothing behind it): the
 /// typed reader recurses as deep as it is told to.
-fn read<'de, T: Deserialize<'de> + Default>(body: Option<&'de [u8]>) -> Result<T, Refusal> {
+pub(crate) fn read<'de, T: Deserialize<'de> + Default>(body: Option<&'de [u8]>) -> Result<T, Refusal> {
     // nil asks for everything, as no body does.
     let Some(body) = body.filter(|body| !matches!(body, [] | [0xc0])) else { return Ok(T::default()) };
     map_of(body)?;
@@ -145,7 +153,7 @@ fn map_of(body: &[u8]) -> Result<Entries<'_>, Refusal> {
 }
 
 /// Reads one text of a body that has to have it.
-fn read_text<'a>(body: Option<&'a [u8]>, key: &str) -> Result<&'a str, Refusal> {
+pub(crate) fn read_text<'a>(body: Option<&'a [u8]>, key: &str) -> Result<&'a str, Refusal> {
     let entries = match body {
         None | Some([] | [0xc0]) => Entries::new(),
         Some(body) => map_of(body)?,
@@ -171,6 +179,12 @@ impl Hub {
         own.then(|| u64::from_str_radix(number, 16).ok()).flatten()
     }
 
+    /// Most bytes of the body of an answer.
+    pub(crate) fn answer_bound(&self) -> usize {
+        let most = self.settings.max_message;
+        most - HEADER_ROOM.min(most / 2)
+    }
+
     /// Answers a call to the hub itself.
     pub(crate) fn ask_hub(
         &mut self,
@@ -180,8 +194,7 @@ impl Hub {
         name: &str,
         body: Option<&[u8]>,
     ) -> Result<(), Refusal> {
-        let most = self.settings.max_message;
-        let bound = most - HEADER_ROOM.min(most / 2);
+        let bound = self.answer_bound();
         let answer = match name {
             "hub.agents.list" => self.list_agents(turn, &read(body)?, bound),
             "hub.agents.get" => self.get_agent(turn, read_text(body, "agent_id")?)?,
@@ -191,6 +204,9 @@ impl Hub {
             "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
             "hub.stats" => self.stats(),
             "hub.events.watch" => return self.watch_events(turn, key, asking, body),
+            "hub.tasks.list" | "hub.tasks.get" | "hub.tasks.cancel" | "hub.tasks.watch" => {
+                return self.ask_tasks(turn, key, asking, name, body);
+            }
             later if LATER.contains(&later) => {
                 let message = format!("{later}: this version of the hub does not do this yet");
                 return Err(Refusal::invalid("capability", &message));
@@ -206,15 +222,15 @@ impl Hub {
             let message = format!("the answer of {name} is over the message limit");
             return Err(Refusal::new(ErrorCode::PayloadTooLarge, message));
         }
-        self.answer_for_hub(turn, key, asking, name, &answer);
+        self.answer_for_hub(turn, key, (asking.id, asking.request_id), name, &answer);
         Ok(())
     }
 
-    fn answer_for_hub(
+    pub(crate) fn answer_for_hub(
         &mut self,
         turn: &mut Turn<'_>,
         key: usize,
-        asking: &Asking<'_>,
+        (id, request_id): (u64, Option<&str>),
         name: &str,
         body: &[u8],
     ) {
@@ -222,8 +238,8 @@ impl Hub {
         let call_id = self.call_id(number);
         let made = self.made_request_id(number);
         let result = CallResult {
-            id: Some(asking.id),
-            request_id: Some(asking.request_id.unwrap_or(&made)),
+            id: Some(id),
+            request_id: Some(request_id.unwrap_or(&made)),
             call_id: Some(&call_id),
             target: Some("hub"),
             execution_ms: Some(0),
@@ -404,20 +420,36 @@ impl Hub {
         asking: &Asking<'_>,
         body: Option<&[u8]>,
     ) -> Result<(), Refusal> {
-        if !asking.stream {
-            return Err(Refusal::invalid("stream", "a watch is a stream: say stream: true"));
-        }
         let filter: WatchFilter = read(body)?;
+        let watch = self.new_watch(key, asking, filter)?;
+        self.start_watch(turn, watch, None);
+        Ok(())
+    }
+
+    /// Whether an agent may open one more watch.
+    pub(crate) fn may_watch(&self, key: usize) -> Result<(), Refusal> {
         self.make_room(key, 0)?;
         if self.watches.iter().filter(|(_, watch)| watch.agent == key).count() >= WATCHES_MAX {
             return Err(Failure::overloaded(&format!("the agent has {WATCHES_MAX} watches open")).into());
         }
+        Ok(())
+    }
+
+    /// A watch for who may open one more.
+    pub(crate) fn new_watch(
+        &mut self,
+        key: usize,
+        asking: &Asking<'_>,
+        filter: WatchFilter,
+    ) -> Result<Watch, Refusal> {
+        if !asking.stream {
+            return Err(Refusal::invalid("stream", "a watch is a stream: say stream: true"));
+        }
+        self.may_watch(key)?;
         let number = self.number();
         let request_id = asking.request_id.map_or_else(|| self.made_request_id(number), str::to_owned);
         let credit = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
-        let watch = Watch::new(key, asking.id, credit, filter, (self.call_id(number), request_id));
-        self.start_watch(turn, watch);
-        Ok(())
+        Ok(Watch::new(key, asking.id, credit, filter, (self.call_id(number), request_id)))
     }
 }
 

@@ -82,6 +82,7 @@ impl Hub {
             health: None,
             registered_at: turn.now,
             asked: BTreeMap::new(),
+            tasks: 0,
             detached: Vec::new(),
             given: Given::default(),
             orphaned: Vec::new(),
@@ -96,7 +97,14 @@ impl Hub {
             agent.report(load);
         }
         self.welcome(turn, id, key, &notices, replaced);
+        self.take_up(turn, key);
+    }
+
+    /// An agent is here: it gets what waited for it, and is told of.
+    fn take_up(&mut self, turn: &mut Turn<'_>, key: usize) {
         self.give_again(turn, key);
+        self.give_back(turn, key);
+        self.start_deliveries(turn, key);
         self.may_take_more(key);
         self.announce_agent(turn, key, "agent.connected");
     }

@@ -58,6 +58,8 @@ pub(crate) struct Agent {
     pub(crate) registered_at: Now,
     /// Calls it asked for that are open on its present connection, by its own ids.
     pub(crate) asked: BTreeMap<u64, Asked>,
+    /// How many of them are tasks, which have bounds of their own.
+    pub(crate) tasks: u32,
     /// Calls it asked for on an earlier connection that it has not asked for again.
     pub(crate) detached: Vec<usize>,
     /// Legs it was given, by the hub's ids on its connection.
@@ -75,6 +77,8 @@ pub(crate) struct Agent {
 pub(crate) enum Asked {
     Call(usize),
     Watch(usize),
+    /// A question that the store has not answered.
+    Question(u64),
 }
 
 /// What an agent says of itself, and nothing decides on.
@@ -108,17 +112,7 @@ impl Agent {
 
     /// Stands for what it may call; `None` where that is everything.
     pub(crate) fn rights(&self) -> Option<u128> {
-        if self.declared.is_none() && self.grant.call.contains(&Pattern::All) {
-            return None;
-        }
-        let mut text = String::new();
-        for pattern in
-            self.grant.call.iter().map(Some).chain([None]).chain(self.declared.iter().flatten().map(Some))
-        {
-            text.push_str(&pattern.map(ToString::to_string).unwrap_or_default());
-            text.push(' ');
-        }
-        Some(xxh3_128(text.as_bytes()))
+        rights_of(&self.grant.call, self.declared.as_deref())
     }
 
     /// Whether it takes new calls by its own word.
@@ -172,11 +166,24 @@ impl Agent {
     }
 
     pub(crate) fn has_open(&self) -> bool {
-        !self.asked.is_empty()
+        self.asked.len() > self.tasks as usize
             || !self.given.is_empty()
             || !self.detached.is_empty()
             || !self.orphaned.is_empty()
     }
+}
+
+/// Stands for what is granted and declared to be called; `None` where that is everything.
+pub(crate) fn rights_of(granted: &[Pattern], declared: Option<&[Pattern]>) -> Option<u128> {
+    if declared.is_none() && granted.contains(&Pattern::All) {
+        return None;
+    }
+    let mut text = String::new();
+    for pattern in granted.iter().map(Some).chain([None]).chain(declared.into_iter().flatten().map(Some)) {
+        text.push_str(&pattern.map(ToString::to_string).unwrap_or_default());
+        text.push(' ');
+    }
+    Some(xxh3_128(text.as_bytes()))
 }
 
 /// All agents.

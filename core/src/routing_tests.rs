@@ -197,6 +197,7 @@ fn choose(hub: &mut Hub, terms: &Terms, key: Option<&str>, rng: &mut Rng) -> Res
         except: &tried,
         body: &Body::new(None, None),
         expected: None,
+        grant: None,
     };
     match route(&mut hub.registry, &wanted, rng) {
         Routed::To(chosen, note) => {

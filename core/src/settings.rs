@@ -1,8 +1,41 @@
 //! What an operator may set, as the core needs it. Defaults are those of `docs/operations.md`.
 
-use agent_reach_protocol::limits;
+use std::fmt;
+use std::sync::Arc;
+
+use agent_reach_protocol::{ErrorCode, limits};
 
 use crate::breaker::BreakerSettings;
+
+/// What the store keeps of the ends of calls, beside all tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// Nothing.
+    Tasks,
+    /// Those that are to be known for more than ten minutes.
+    Keyed,
+    /// All.
+    All,
+}
+
+/// Whether results may be sent to a URL: an error code and a reason if not.
+pub type CallbackCheck = dyn Fn(&str) -> Result<(), (ErrorCode, String)> + Send + Sync;
+
+/// The rule for `callback_url`.
+#[derive(Clone)]
+pub struct Callbacks(pub Arc<CallbackCheck>);
+
+impl Default for Callbacks {
+    fn default() -> Self {
+        Self(Arc::new(|_| Err((ErrorCode::Unauthorized, "this hub calls no URLs".to_owned()))))
+    }
+}
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Callbacks")
+    }
+}
 
 /// Bounds and times of the hub. All times in milliseconds.
 #[derive(Clone, Debug)]
@@ -61,6 +94,24 @@ pub struct Settings {
     pub names: usize,
     /// Most bytes that wait for the credit of one watch; four times as many for all. Default 16 MiB.
     pub watch_bytes: usize,
+    /// Whether there is a store: without one there are no tasks. Default false.
+    pub store: bool,
+    /// What the store keeps of calls. Default keyed.
+    pub durable: Durable,
+    /// The hub's start, in milliseconds since the Unix epoch: what is stored has moments that outlive the process.
+    /// Default 0.
+    pub started_unix_ms: u64,
+    /// Most bytes of all open tasks. Default 512 MiB.
+    pub task_bytes: usize,
+    /// How long the end of a task is kept, in milliseconds. Default 24 h.
+    pub task_keep_ms: u64,
+    /// How often a result is sent that nobody confirms, in milliseconds. Default 30000.
+    pub redeliver_ms: u64,
+    /// How long after the hub's start those may take to come back who had a task when it ended. Default: the longest
+    /// pause of an SDK between two attempts, and `resume_ms`.
+    pub return_ms: u64,
+    /// Where results may be sent. Default: nowhere.
+    pub callbacks: Callbacks,
 }
 
 impl Default for Settings {
@@ -93,6 +144,14 @@ impl Default for Settings {
             traces: 4096,
             names: 10_000,
             watch_bytes: 16 << 20,
+            store: false,
+            durable: Durable::Keyed,
+            started_unix_ms: 0,
+            task_bytes: 512 << 20,
+            task_keep_ms: 86_400_000,
+            redeliver_ms: 30_000,
+            return_ms: 70_000,
+            callbacks: Callbacks::default(),
         }
     }
 }

@@ -75,6 +75,12 @@ pub struct Gauges {
     pub breakers_half_open: usize,
     /// Pairs whose breaker is closed.
     pub breakers_closed: usize,
+    /// Open tasks: queued, received, processing.
+    pub tasks: [usize; 3],
+    /// Bytes of all open tasks.
+    pub task_bytes: usize,
+    /// Whether there is a store that takes no new tasks.
+    pub store_ill: bool,
     /// Open watches.
     pub watches: usize,
     /// Timers set.
@@ -96,6 +102,9 @@ impl Gauges {
             calls: hub.calls.len(),
             in_flight: hub.legs.len(),
             waiting: hub.waiting.len(),
+            tasks: hub.tasks.counts(),
+            task_bytes: hub.tasks.bytes(),
+            store_ill: hub.settings.store && !hub.tasks.writable(),
             watches: hub.watches.len(),
             timers: hub.timers.len(),
             outbound_bytes: hub.outbound_bytes,

@@ -55,6 +55,8 @@ pub(crate) enum Timer {
     Line(usize),
     /// The end of an absent agent's resume window.
     Agent(usize),
+    /// Results that an agent was sent and did not confirm are due again.
+    Delivery(usize),
     /// Periodic removal of what has expired.
     Sweep,
     /// The end of a drain.
@@ -86,6 +88,7 @@ struct Set {
     calls: Vec<Now>,
     lines: Vec<Now>,
     agents: Vec<Now>,
+    deliveries: Vec<Now>,
     sweep: Option<Now>,
     drain: Option<Now>,
     count: usize,
@@ -150,6 +153,7 @@ impl Set {
             Timer::Call(index) => put(&mut self.calls, index, at, NEVER),
             Timer::Line(index) => put(&mut self.lines, index, at, NEVER),
             Timer::Agent(key) => put(&mut self.agents, key, at, NEVER),
+            Timer::Delivery(key) => put(&mut self.deliveries, key, at, NEVER),
             Timer::Sweep => self.sweep.replace(at).unwrap_or(NEVER),
             Timer::Drain => self.drain.replace(at).unwrap_or(NEVER),
         };
@@ -164,6 +168,7 @@ impl Set {
             Timer::Call(index) => put(&mut self.calls, index, NEVER, NEVER),
             Timer::Line(index) => put(&mut self.lines, index, NEVER, NEVER),
             Timer::Agent(key) => put(&mut self.agents, key, NEVER, NEVER),
+            Timer::Delivery(key) => put(&mut self.deliveries, key, NEVER, NEVER),
             Timer::Sweep => self.sweep.take().unwrap_or(NEVER),
             Timer::Drain => self.drain.take().unwrap_or(NEVER),
         };
@@ -177,6 +182,7 @@ impl Set {
             Timer::Call(index) => self.calls.get(index) == Some(&at),
             Timer::Line(index) => self.lines.get(index) == Some(&at),
             Timer::Agent(key) => self.agents.get(key) == Some(&at),
+            Timer::Delivery(key) => self.deliveries.get(key) == Some(&at),
             Timer::Sweep => self.sweep == Some(at),
             Timer::Drain => self.drain == Some(at),
         }

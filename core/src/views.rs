@@ -1,6 +1,7 @@
 //! What the hub shows of itself: the bodies of `hub.*`, separate from the state they are made of.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_reach_protocol::codec::{Value, read_one};
 use agent_reach_protocol::{AgentStatus, Capability, FieldValue};
@@ -11,6 +12,8 @@ use crate::hub::Hub;
 use crate::offer::Offer;
 use crate::registry::{Agent, Reported};
 use crate::routing::{Exclusion, Note};
+use crate::store::TaskId;
+use crate::tasks::TaskView;
 use crate::time::Now;
 use crate::traces::{Log, Step, Trace};
 
@@ -119,6 +122,7 @@ impl<'a> AgentView<'a> {
                 caller: call.map(|call| &*call.caller),
                 call_id: call.map(|call| hub.call_id(call.number)),
                 state: match leg.state {
+                    LegState::Booked => "booked",
                     LegState::Given => "given",
                     LegState::Accepted => "accepted",
                     LegState::Stranded => "cancelled",
@@ -269,7 +273,8 @@ impl<'a> CallView<'a> {
             mode: call.mode.as_str(),
             state: match &call.stage {
                 Stage::Waiting { .. } => "waiting",
-                Stage::Backoff { .. } => "retrying",
+                Stage::Backoff { .. } | Stage::Later => "retrying",
+                Stage::Returning => "returning",
                 Stage::Given if call.accepted_at.is_some() => "accepted",
                 Stage::Given => "given",
             },
@@ -289,6 +294,7 @@ pub(crate) enum Event<'a> {
         event: &'static str,
         agents: &'a [AgentView<'a>],
         calls: &'a [CallView<'a>],
+        tasks: &'a [TaskView<'a>],
         more: bool,
     },
     Agent {
@@ -299,6 +305,10 @@ pub(crate) enum Event<'a> {
         event: &'static str,
         agent_id: &'a str,
         reason: &'static str,
+    },
+    Task {
+        event: &'static str,
+        task: TaskView<'a>,
     },
     Call {
         event: &'static str,
@@ -318,10 +328,29 @@ pub(crate) struct WatchFilter {
     agent_id: Option<String>,
     /// Calls of this capability.
     capability: Option<String>,
+    /// Tasks of this identity, and nothing else.
+    #[serde(skip)]
+    pub(crate) owner: Option<Arc<str>>,
+    /// This task only.
+    #[serde(skip)]
+    pub(crate) task: Option<TaskId>,
 }
 
 impl WatchFilter {
+    /// Of an identity's tasks, or of one of them.
+    pub(crate) fn of_tasks(owner: Arc<str>, task: Option<TaskId>) -> Self {
+        Self { owner: Some(owner), task, ..Self::default() }
+    }
+
+    /// Whether it wants to see a task of this identity.
+    pub(crate) fn wants_task(&self, owner: &str, task: TaskId) -> bool {
+        self.owner.as_deref().is_none_or(|own| own == owner) && self.task.is_none_or(|own| own == task)
+    }
+
     pub(crate) fn wants(&self, subject: &str) -> bool {
+        if self.owner.is_some() {
+            return subject == "tasks";
+        }
         self.subjects.is_empty() || self.subjects.iter().any(|own| own == subject)
     }
 

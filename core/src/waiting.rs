@@ -31,11 +31,19 @@ pub(crate) struct Place {
     number: u64,
 }
 
+/// Who stands there.
+#[derive(Clone, Copy, Debug)]
+struct Stands {
+    call: usize,
+    /// It takes none of the room that the capability has for calls.
+    beside: bool,
+}
+
 /// Calls of one kind, by urgency and then in the order in which they came.
 #[derive(Debug)]
 struct Line {
     key: LineKey,
-    lanes: [BTreeMap<u64, usize>; 3],
+    lanes: [BTreeMap<u64, Stands>; 3],
     /// When something that only time changes lets one of it go.
     timer_at: Option<Now>,
 }
@@ -58,6 +66,8 @@ impl Line {
 struct Named {
     lines: Vec<usize>,
     len: usize,
+    /// How many of them take none of the room for calls.
+    beside: usize,
     /// How many were let go.
     turns: u64,
 }
@@ -133,10 +143,16 @@ impl Waiting {
         self.by_name.iter().map(|(name, named)| (name, named.len))
     }
 
-    /// Puts a call behind all of its urgency.
-    pub(crate) fn join(&mut self, key: LineKey, priority: Priority, call: usize) -> Result<Place, Full> {
+    /// Puts a call behind all of its urgency. `beside`: it is bounded elsewhere, and takes none of the room here.
+    pub(crate) fn join(
+        &mut self,
+        key: LineKey,
+        priority: Priority,
+        call: usize,
+        beside: bool,
+    ) -> Result<Place, Full> {
         let named = self.by_name.get(&key.name);
-        if named.map_or(0, |named| named.len) >= self.bound {
+        if !beside && named.map_or(0, |named| named.len - named.beside) >= self.bound {
             return Err(Full::Calls(self.bound));
         }
         let line = match self.by_key.get(&key) {
@@ -158,11 +174,12 @@ impl Waiting {
         self.next += 1;
         let place = Place { line, lane: lane_of(priority), number: self.next };
         if let Some(lane) = self.lines.get_mut(line).and_then(|line| line.lanes.get_mut(place.lane)) {
-            lane.insert(place.number, call);
+            lane.insert(place.number, Stands { call, beside });
         }
         self.len += 1;
         if let Some(named) = self.by_name.get_mut(&key.name) {
             named.len += 1;
+            named.beside += usize::from(beside);
         }
         Ok(place)
     }
@@ -170,11 +187,12 @@ impl Waiting {
     /// Takes a call out. Gives the moment for which its line had a timer, when it was the last of the line.
     pub(crate) fn leave(&mut self, place: Place) -> Option<Now> {
         let line = self.lines.get_mut(place.line)?;
-        line.lanes.get_mut(place.lane)?.remove(&place.number)?;
+        let stood = line.lanes.get_mut(place.lane)?.remove(&place.number)?;
         self.len -= 1;
         let is_empty = line.is_empty();
         if let Some(named) = self.by_name.get_mut(&line.key.name) {
             named.len -= 1;
+            named.beside -= usize::from(stood.beside);
             if is_empty {
                 named.lines.retain(|other| *other != place.line);
             }
@@ -214,8 +232,8 @@ impl Waiting {
     }
 
     fn head(&self, line: usize, lane: usize) -> Option<First> {
-        let (number, call) = self.lines.get(line)?.lanes.get(lane)?.first_key_value()?;
-        Some(First { call: *call, place: Place { line, lane, number: *number } })
+        let (number, first) = self.lines.get(line)?.lanes.get(lane)?.first_key_value()?;
+        Some(First { call: first.call, place: Place { line, lane, number: *number } })
     }
 
     /// Notes that a call of a capability was let go in its turn.
@@ -233,21 +251,22 @@ impl Waiting {
     /// All calls of a line, the most urgent first.
     pub(crate) fn calls_of(&self, line: usize) -> Vec<usize> {
         let lanes = self.lines.get(line).into_iter().flat_map(|line| &line.lanes);
-        lanes.flat_map(BTreeMap::values).copied().collect()
+        lanes.flat_map(BTreeMap::values).map(|stands| stands.call).collect()
     }
 
     /// All calls, in the order in which they came.
     pub(crate) fn all(&self) -> Vec<usize> {
         let lanes = self.lines.iter().flat_map(|(_, line)| &line.lanes);
-        let mut all: Vec<(u64, usize)> = lanes.flatten().map(|(number, call)| (*number, *call)).collect();
+        let mut all: Vec<(u64, usize)> =
+            lanes.flatten().map(|(number, stands)| (*number, stands.call)).collect();
         all.sort_unstable();
         all.into_iter().map(|(_, call)| call).collect()
     }
 
-    /// How many stand before a call in its line, of its urgency.
-    pub(crate) fn before(&self, place: Place) -> usize {
-        let lane = self.lines.get(place.line).and_then(|line| line.lanes.get(place.lane));
-        lane.map_or(0, |lane| lane.range(..place.number).count())
+    /// How many stand before a call that has just come, in its line and of its urgency.
+    pub(crate) fn before(&self, newest: Place) -> usize {
+        let lane = self.lines.get(newest.line).and_then(|line| line.lanes.get(newest.lane));
+        lane.map_or(0, |lane| lane.len().saturating_sub(1))
     }
 
     /// Sets for when a line has a timer, and gives for when it had one.
@@ -276,7 +295,7 @@ mod tests {
         let mut waiting = Waiting::new(100);
         for call in 0..10 {
             let terms = [u8::try_from(call % 3).unwrap()];
-            waiting.join(key("a", &terms), Priority::Normal, call).unwrap();
+            waiting.join(key("a", &terms), Priority::Normal, call, false).unwrap();
         }
         let served: Vec<usize> = std::iter::from_fn(|| serve(&mut waiting, "a")).collect();
         assert_eq!(served, (0..10).collect::<Vec<_>>());
@@ -287,9 +306,9 @@ mod tests {
     fn the_urgent_go_first_and_the_others_are_not_starved() {
         let mut waiting = Waiting::new(1000);
         for call in 0..80 {
-            waiting.join(key("a", b""), Priority::High, call).unwrap();
-            waiting.join(key("a", b""), Priority::Normal, 100 + call).unwrap();
-            waiting.join(key("a", b""), Priority::Low, 200 + call).unwrap();
+            waiting.join(key("a", b""), Priority::High, call, false).unwrap();
+            waiting.join(key("a", b""), Priority::Normal, 100 + call, false).unwrap();
+            waiting.join(key("a", b""), Priority::Low, 200 + call, false).unwrap();
         }
         let served: Vec<usize> = (0..16).filter_map(|_| serve(&mut waiting, "a")).collect();
         assert_eq!(served, [0, 1, 2, 100, 3, 4, 5, 200, 6, 7, 8, 101, 9, 10, 11, 201]);
@@ -299,9 +318,9 @@ mod tests {
     fn a_line_that_cannot_go_holds_up_no_other() {
         let mut waiting = Waiting::new(100);
         for call in 0..50 {
-            waiting.join(key("a", b"blocked"), Priority::High, call).unwrap();
+            waiting.join(key("a", b"blocked"), Priority::High, call, false).unwrap();
         }
-        waiting.join(key("a", b"free"), Priority::Low, 77).unwrap();
+        waiting.join(key("a", b"free"), Priority::Low, 77, false).unwrap();
         let mut asked = 0;
         let first = waiting.first("a", |first| {
             asked += 1;
@@ -313,25 +332,27 @@ mod tests {
     #[test]
     fn a_capability_has_room_for_so_many_calls_and_kinds_of_demands() {
         let mut waiting = Waiting::new(2);
-        waiting.join(key("a", b""), Priority::Low, 1).unwrap();
-        let place = waiting.join(key("a", b""), Priority::High, 2).unwrap();
-        assert_eq!(waiting.join(key("a", b""), Priority::High, 3), Err(Full::Calls(2)));
-        assert!(waiting.join(key("b", b""), Priority::High, 3).is_ok());
+        waiting.join(key("a", b""), Priority::Low, 1, false).unwrap();
+        let place = waiting.join(key("a", b""), Priority::High, 2, false).unwrap();
+        assert_eq!(waiting.join(key("a", b""), Priority::High, 3, false), Err(Full::Calls(2)));
+        assert!(waiting.join(key("b", b""), Priority::High, 3, false).is_ok());
+        let beside = waiting.join(key("a", b""), Priority::High, 4, true).unwrap();
+        waiting.leave(beside);
         waiting.leave(place);
-        assert!(waiting.join(key("a", b""), Priority::High, 3).is_ok());
+        assert!(waiting.join(key("a", b""), Priority::High, 3, false).is_ok());
         let mut waiting = Waiting::new(1000);
         for line in 0..LINES_MAX {
-            waiting.join(key("a", &line.to_be_bytes()), Priority::Low, line).unwrap();
+            waiting.join(key("a", &line.to_be_bytes()), Priority::Low, line, false).unwrap();
         }
-        assert_eq!(waiting.join(key("a", b"x"), Priority::Low, 0), Err(Full::Lines(LINES_MAX)));
-        assert!(waiting.join(key("a", &0_usize.to_be_bytes()), Priority::Low, 0).is_ok());
+        assert_eq!(waiting.join(key("a", b"x"), Priority::Low, 0, false), Err(Full::Lines(LINES_MAX)));
+        assert!(waiting.join(key("a", &0_usize.to_be_bytes()), Priority::Low, 0, false).is_ok());
     }
 
     #[test]
     fn who_leaves_twice_takes_nobody_with_it() {
         let mut waiting = Waiting::new(10);
-        let one = waiting.join(key("a", b""), Priority::Normal, 1).unwrap();
-        let two = waiting.join(key("a", b""), Priority::Normal, 2).unwrap();
+        let one = waiting.join(key("a", b""), Priority::Normal, 1, false).unwrap();
+        let two = waiting.join(key("a", b""), Priority::Normal, 2, false).unwrap();
         assert_eq!((waiting.before(two), waiting.len()), (1, 2));
         assert_eq!(waiting.set_timer(one.line, Some(Now::from_millis(5))), None);
         assert_eq!((waiting.leave(one), waiting.leave(one)), (None, None));

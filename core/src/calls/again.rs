@@ -57,7 +57,7 @@ impl Call {
         match &self.stage {
             Stage::Waiting { agent, .. } => agent.as_ref(),
             Stage::Backoff { agent } => Some(agent),
-            Stage::Given => None,
+            Stage::Given | Stage::Later | Stage::Returning => None,
         }
     }
 }
@@ -77,6 +77,14 @@ impl Hub {
             return false;
         }
         call.tiers.last = Some(Box::new(failure.clone()));
+        if call.task.is_some() {
+            self.nobody_has(turn, call_index);
+            let key = self.registry.find(target);
+            let away = key.and_then(|key| self.registry.agents.get(key)).is_none_or(|a| a.session.is_none());
+            if away || failure.code == ErrorCode::AgentLost {
+                return self.queue_again(turn, call_index);
+            }
+        }
         self.back_off(turn, call_index, target) || self.fall_back(turn, call_index)
     }
 
@@ -126,7 +134,10 @@ impl Hub {
         let Some(call) = self.calls.get_mut(call_index) else { return };
         call.stage = Stage::Given;
         call.tiers.retries = 0;
+        let is_task = call.task.is_some();
         match call.tiers.last.take() {
+            // Whoever can take it may have it now: a task is not bound to the agent that it was given first.
+            Some(_) if is_task => self.try_now_or_wait(turn, call_index, None),
             None => self.settle(turn, call_index, failure),
             Some(last) => {
                 if !self.fall_back(turn, call_index) {

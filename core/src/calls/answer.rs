@@ -15,9 +15,12 @@ use crate::hub::{Complaint, Hub, Turn};
 use crate::outbound::Outgoing;
 use crate::registry::Asked;
 use crate::session::Lane;
+use crate::store::TaskState;
 use crate::text::CallId;
 use crate::traces::Step;
 
+/// After how many processing times without a sign a task is given up.
+const ORPHANED_AFTER: u64 = 2;
 /// Most ACCEPTs of one provider that are forwarded for one call.
 const ACCEPTS_MAX: u8 = 16;
 
@@ -47,6 +50,12 @@ impl Hub {
             return;
         }
         leg.accepts += 1;
+        if call.task.is_some() {
+            // Its caller has the hub's own ACCEPT. Work that is not queued has begun.
+            let begun = accept.queue_depth == Some(0);
+            let state = if begun { TaskState::Processing } else { TaskState::Received };
+            return self.task_moves(turn, index, call_index, state);
+        }
         let call_id = CallId::new(epoch, call.number);
         let mut told = Accept {
             queue_depth: accept.queue_depth,
@@ -85,7 +94,8 @@ impl Hub {
     fn restart_processing(&mut self, turn: &Turn<'_>, index: usize, call_index: usize) {
         let Some(leg) = self.legs.get(index) else { return };
         let Some(call) = self.calls.get(call_index) else { return };
-        let deadline = turn.now.plus_ms(leg.timeout_ms).min(call.budget_at);
+        let patience = if call.task.is_some() { ORPHANED_AFTER } else { 1 };
+        let deadline = turn.now.plus_ms(leg.timeout_ms.saturating_mul(patience)).min(call.budget_at);
         self.set_leg_deadline(index, deadline);
     }
 
@@ -159,6 +169,10 @@ impl Hub {
         if chunk.seq == 0 {
             call.log.step(turn.now, Step::FirstChunk { target: &leg.target });
         }
+        if call.task.is_some() {
+            self.restart_processing(turn, index, call_index);
+            return self.task_progress(turn, index, call_index, body);
+        }
         if let Some(Listener { agent, id }) = call.listeners.last().copied() {
             let told = Chunk {
                 id,
@@ -229,7 +243,9 @@ impl Hub {
         }
         match self.asked(key, credit.id) {
             Some(Asked::Watch(watch)) => self.on_watch_credit(turn, watch, credit.n),
-            Some(Asked::Call(call)) if self.calls.get(call).is_some_and(|call| call.stream) => {
+            Some(Asked::Call(call))
+                if self.calls.get(call).is_some_and(|call| call.stream && call.task.is_none()) =>
+            {
                 let Some(call) = self.calls.get_mut(call) else { return };
                 // A try that is yet to come begins with all of it: nothing was used of it before.
                 call.credit = call.credit.saturating_add(credit.n);
@@ -245,7 +261,7 @@ impl Hub {
     }
 
     /// Adds to a leg's window and tells its provider.
-    fn grant(&mut self, turn: &mut Turn<'_>, index: usize, n: u64) {
+    pub(crate) fn grant(&mut self, turn: &mut Turn<'_>, index: usize, n: u64) {
         let Some(leg) = self.legs.get_mut(index) else { return };
         leg.credit = leg.credit.saturating_add(n);
         leg.granted = leg.granted.saturating_add(n);

@@ -10,7 +10,7 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::again::Tiers;
-use super::asking::{each_named_answers, goes_on, is_fan_out, nobody, not_there_yet, wanted};
+use super::asking::{each_named_answers, goes_on, is_fan_out, nobody, wanted};
 use super::demand::Demand;
 use super::give::{Carried, Copies};
 use super::legs::Legs;
@@ -31,7 +31,7 @@ impl Hub {
         turn: &mut Turn<'_>,
         key: usize,
         asking: &Asking<'_>,
-        message_bytes: usize,
+        message: &Bytes,
         body: Option<&[u8]>,
     ) {
         if self.is_open(key, asking.id) {
@@ -45,7 +45,7 @@ impl Hub {
             };
             return self.complain(turn, id, &complaint);
         }
-        if let Err(refusal) = self.ask(turn, key, asking, message_bytes, body) {
+        if let Err(refusal) = self.ask(turn, key, asking, message, body) {
             self.refuse_asking(turn, key, asking, &refusal);
         }
     }
@@ -55,35 +55,29 @@ impl Hub {
         turn: &mut Turn<'_>,
         key: usize,
         asking: &Asking<'_>,
-        message_bytes: usize,
+        message: &Bytes,
         body: Option<&[u8]>,
     ) -> Result<(), Refusal> {
-        let asked = names::fold(asking.capability);
-        names::check(&asked).map_err(|e| {
-            Refusal::invalid("capability", &format!("capability {:?} {e}", asking.capability))
-        })?;
-        let resolved: Cow<'_, str> = match self.policy.aliases.contains_key(&*asked) {
-            true => Cow::Owned(self.policy.resolve(&asked).to_owned()),
-            false => asked.clone(),
-        };
+        let (asked, resolved) = self.names_of(asking)?;
         self.authorize(key, &asked, &resolved)?;
-        not_there_yet(asking)?;
+        let is_task = asking.mode == Some(CallMode::Task);
+        self.check_delivery(asking)?;
         if names::is_reserved(&resolved) {
             return self.ask_hub(turn, key, asking, &resolved, body);
         }
         let fingerprint = Fingerprint::of(&asked, body);
+        let fingerprint = if is_task { fingerprint.of_task() } else { fingerprint };
         if let Some(request_id) = asking.request_id
-            && self.is_known(turn, key, asking, request_id, fingerprint)?
+            && self.is_known(turn, key, asking, request_id, fingerprint, message)?
         {
             return Ok(());
         }
-        self.make_room(key, message_bytes)?;
-        let version =
-            asking.version.map(semver::VersionReq::parse).transpose().map_err(|e| {
-                Refusal::invalid("version", &format!("version is not a semver requirement: {e}"))
-            })?;
-        let expected = asking.expected_output.map(|schema| Expected::read(schema.0)).transpose();
-        let expected = expected.map_err(|e| Refusal::invalid("expected_output", &e))?;
+        let message_bytes = message.len();
+        match is_task {
+            true => self.make_room_for_task(key, asking, message_bytes)?,
+            false => self.make_room(key, message_bytes)?,
+        }
+        let (version, expected) = read_terms(asking)?;
         let checked = Body::new(body, asking.content_type);
         let wanted = Wanted {
             version: version.as_ref(),
@@ -91,10 +85,24 @@ impl Hub {
             expected: expected.as_ref(),
             ..wanted(turn.now, key, asking, &resolved, &checked)
         };
+        let caller = self.asker(key);
         let (chosen, note) = match route(&mut self.registry, &wanted, &mut self.rng) {
+            // Whether anybody is there for it is asked when it is stored.
+            Routed::To(_, note) if is_task => {
+                let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
+                self.store_task(turn, call, asking, (message, body), fingerprint);
+                return Ok(());
+            }
+            Routed::Nobody(why, note)
+                if is_task && !matches!(why, NoRoute::Mismatch | NoRoute::Forbidden) =>
+            {
+                let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
+                self.store_task(turn, call, asking, (message, body), fingerprint);
+                return Ok(());
+            }
             Routed::To(chosen, note) => (chosen, note),
             Routed::Nobody(why, note) if goes_on(asking, why) => {
-                let call = self.open_call(turn, key, asking, &asked, message_bytes, fingerprint, note);
+                let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
                 self.keep_asked(call, asking, body);
                 if let Err(failure) = self.wait(turn, call, why, None) {
                     self.settle(turn, call, failure);
@@ -106,21 +114,29 @@ impl Hub {
                 (smallvec::SmallVec::new(), note)
             }
             Routed::Nobody(why, note) => {
-                let failure = match asking.agents.as_deref() {
-                    _ if why == NoRoute::Mismatch => self.mismatched(&wanted),
-                    Some([only]) if why == NoRoute::NoneAble => self.why_not(only, &wanted),
-                    _ => nobody(why, &resolved),
-                };
-                return Err(Refusal { failure, note: Some(note) });
+                return Err(Refusal { failure: self.why_nobody(why, &wanted), note: Some(note) });
             }
         };
         let copies = chosen.len().saturating_mul(message_bytes);
         if chosen.len() > 1 && self.outbound_bytes + copies > self.settings.open_bytes {
             return Err(Failure::overloaded("the copies for all targets together fill their bound").into());
         }
-        let call = self.open_call(turn, key, asking, &asked, message_bytes, fingerprint, note);
+        let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
         self.give_all(turn, call, asking, body, &wanted, &chosen);
         Ok(())
+    }
+
+    /// The name asked for, folded, and the name that policy makes of it.
+    fn names_of<'a>(&self, asking: &Asking<'a>) -> Result<(Cow<'a, str>, Cow<'a, str>), Refusal> {
+        let asked = names::fold(asking.capability);
+        names::check(&asked).map_err(|e| {
+            Refusal::invalid("capability", &format!("capability {:?} {e}", asking.capability))
+        })?;
+        let resolved = match self.policy.aliases.contains_key(&*asked) {
+            true => Cow::Owned(self.policy.resolve(&asked).to_owned()),
+            false => asked.clone(),
+        };
+        Ok((asked, resolved))
     }
 
     /// Rights are checked on the name asked for and on the name it resolves to.
@@ -150,14 +166,28 @@ impl Hub {
         asking: &Asking<'_>,
         request_id: &str,
         fingerprint: Fingerprint,
+        message: &Bytes,
     ) -> Result<bool, Refusal> {
         let Some(agent) = self.registry.agents.get(key) else { return Ok(false) };
         match self.memory.look_up(turn.now, &agent.identity, request_id, fingerprint) {
             Known::No => Ok(false),
             Known::Conflict => {
                 turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Conflict));
-                let message = format!("request_id {request_id:?} was used for another capability or body");
-                Err(Refusal::new(ErrorCode::IdempotencyConflict, message))
+                Err(Self::conflict(request_id))
+            }
+            Known::Elsewhere => {
+                self.look_elsewhere(turn, key, asking, message)?;
+                Ok(true)
+            }
+            Known::Task(task) => {
+                turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Replayed));
+                self.replay_task(turn, key, asking, task)?;
+                Ok(true)
+            }
+            Known::Open(call) if self.calls.get(call).is_some_and(|call| call.task.is_some()) => {
+                turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Joined));
+                self.join_task(turn, key, asking, call);
+                Ok(true)
             }
             Known::Open(call) => {
                 self.within_in_flight(key)?;
@@ -178,6 +208,12 @@ impl Hub {
         }
     }
 
+    /// A request id that stands for another intent.
+    pub(crate) fn conflict(request_id: &str) -> Refusal {
+        let message = format!("request_id {request_id:?} was used for another capability, body or mode");
+        Refusal::new(ErrorCode::IdempotencyConflict, message)
+    }
+
     /// Bounds of one connection and of all open calls together.
     pub(crate) fn make_room(&self, key: usize, bytes: usize) -> Result<(), Refusal> {
         if self.draining.is_some() {
@@ -195,10 +231,10 @@ impl Hub {
     }
 
     /// Bound of the calls, joined ones and watches that are open on one connection.
-    fn within_in_flight(&self, key: usize) -> Result<(), Refusal> {
+    pub(crate) fn within_in_flight(&self, key: usize) -> Result<(), Refusal> {
         let open = self.registry.agents.get(key).map_or(0, |agent| {
-            // What it left behind on an earlier connection counts until it is settled.
-            agent.asked.len() + agent.detached.len()
+            // What it left behind on an earlier connection counts until it is settled. Tasks are bounded elsewhere.
+            (agent.asked.len() + agent.detached.len()).saturating_sub(agent.tasks as usize)
         });
         if open < self.settings.max_in_flight {
             return Ok(());
@@ -207,52 +243,66 @@ impl Hub {
         Err(Failure::overloaded(&message).into())
     }
 
+    /// Who asks, as an agent that is here.
+    fn asker(&self, key: usize) -> Asker {
+        match self.registry.agents.get(key) {
+            Some(agent) => Asker {
+                key,
+                serial: agent.serial,
+                agent: Arc::clone(&agent.id),
+                identity: Arc::clone(&agent.identity),
+            },
+            None => Asker { key, serial: 0, agent: "".into(), identity: "".into() },
+        }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the parts of one CALL, read once, that make one Call")]
-    fn open_call(
+    pub(crate) fn open_call(
         &mut self,
         turn: &mut Turn<'_>,
-        key: usize,
+        asker: &Asker,
         asking: &Asking<'_>,
         asked: &str,
         message_bytes: usize,
         fingerprint: Fingerprint,
         note: Note,
     ) -> usize {
-        let (caller, identity, serial) = match self.registry.agents.get(key) {
-            Some(agent) => (Arc::clone(&agent.id), Arc::clone(&agent.identity), agent.serial),
-            None => ("".into(), "".into(), 0),
-        };
+        let Asker { key, serial, .. } = *asker;
         let (number, made) = match asking.request_id {
             Some(_) => (self.number(), String::new()),
-            None => self.make_request_id(&identity),
+            None => self.make_request_id(&asker.identity),
         };
+        let is_task = asking.mode == Some(CallMode::Task);
         let request_id: Arc<str> = asking.request_id.unwrap_or(&made).into();
         let capability = self.registry.names.intern(asked);
         let log = self.traces.log(turn.now, Some(note));
-        let cost = message_bytes + CALL_BYTES;
         let entry = self.calls.vacant_entry();
         let index = entry.key();
         // Nobody can have written down an id before the hub made it: it is kept as SDKs keep their own.
         let keep_default_ms =
             if asking.request_id.is_some() { limits::KEEP_MS_DEFAULT } else { limits::KEEP_MS_MADE };
-        let budget_ms = asking.budget_ms.unwrap_or(self.settings.budget_ms);
+        let budget_ms = if is_task { limits::TIME_MS_MAX } else { self.settings.budget_ms };
+        let budget_at = turn.now.plus_ms(asking.budget_ms.unwrap_or(budget_ms).min(limits::TIME_MS_MAX));
+        // A task waits for who can take it for as long as it may.
+        let wait_until = turn.now.plus_ms(asking.wait_ms.unwrap_or(0).min(limits::TIME_MS_MAX));
         entry.insert(Call {
             number,
             listeners: smallvec::smallvec![Listener { agent: key, id: asking.id }],
             detached_from: None,
-            caller,
+            caller: Arc::clone(&asker.agent),
             owner: (key, serial),
-            entry: self.memory.open(&identity, &request_id, fingerprint, index),
+            entry: self.memory.open(&asker.identity, &request_id, fingerprint, index),
             request_id,
             keep_ms: asking.keep_ms.unwrap_or(keep_default_ms).min(self.settings.dedupe_ttl_ms),
             capability,
             mode: asking.mode.unwrap_or(CallMode::Call),
+            task: None,
             stream: asking.stream,
             stage: Stage::Given,
             demand: if is_fan_out(asking) { None } else { Demand::of(asking) },
             credit: asking.credit.unwrap_or(limits::CREDIT_DEFAULT),
-            queue: asking.queue.unwrap_or(true),
-            wait_until: turn.now.plus_ms(asking.wait_ms.unwrap_or(0).min(limits::TIME_MS_MAX)),
+            queue: is_task || asking.queue.unwrap_or(true),
+            wait_until: if is_task { budget_at } else { wait_until },
             timer_at: Now::default(),
             tiers: Tiers::of(asking, self.settings.retries),
             fan_out: is_fan_out(asking),
@@ -261,7 +311,7 @@ impl Hub {
             policy: asking.policy.unwrap_or(Policy::LeastLoaded),
             started: turn.now,
             accepted_at: None,
-            budget_at: turn.now.plus_ms(budget_ms.min(limits::TIME_MS_MAX)),
+            budget_at,
             accept_timeout_ms: asking
                 .accept_timeout_ms
                 .unwrap_or(self.settings.accept_timeout_ms)
@@ -280,13 +330,24 @@ impl Hub {
             ends_bytes: 0,
             cancelling: false,
         });
-        self.open_bytes += cost;
         if let Some(agent) = self.registry.agents.get_mut(key) {
-            agent.open_bytes += cost;
             agent.asked.insert(asking.id, Asked::Call(index));
+            agent.tasks += u32::from(is_task);
+        }
+        if !is_task {
+            self.count_open(turn, index);
+        }
+        index
+    }
+
+    /// Counts a new call in what all have open, and tells of it.
+    fn count_open(&mut self, turn: &mut Turn<'_>, index: usize) {
+        let Some(call) = self.calls.get(index) else { return };
+        self.open_bytes += call.cost();
+        if let Some(agent) = self.registry.agents.get_mut(call.owner.0) {
+            agent.open_bytes += call.cost();
         }
         self.announce_call(turn, index, "call.started");
-        index
     }
 
     /// Gives the call to everyone chosen, and lets the named ones that cannot take it fail.
@@ -325,6 +386,15 @@ impl Hub {
             }
             let failure = self.why_not(agent_id, wanted);
             self.conclude(turn, call, Some(&agent_id.into()), None, &super::end::Ended::failed(failure));
+        }
+    }
+
+    /// Why nobody gets the call.
+    fn why_nobody(&self, why: NoRoute, wanted: &Wanted<'_>) -> Failure {
+        match wanted.agents {
+            _ if why == NoRoute::Mismatch => self.mismatched(wanted),
+            Some([only]) if why == NoRoute::NoneAble => self.why_not(only, wanted),
+            _ => nobody(why, wanted.name),
         }
     }
 
@@ -398,7 +468,7 @@ impl Hub {
     }
 
     /// Sends stored ends under the asker's id.
-    fn replay(&mut self, turn: &mut Turn<'_>, key: usize, id: u64, ends: &Ends, duplicate: bool) {
+    pub(crate) fn replay(&mut self, turn: &mut Turn<'_>, key: usize, id: u64, ends: &Ends, duplicate: bool) {
         for end in ends {
             self.send_end(turn, key, id, end, duplicate);
         }
@@ -443,5 +513,26 @@ impl Hub {
     }
 }
 
+/// What a call asks of versions and results.
+fn read_terms(asking: &Asking<'_>) -> Result<(Option<semver::VersionReq>, Option<Expected>), Refusal> {
+    let version = asking
+        .version
+        .map(semver::VersionReq::parse)
+        .transpose()
+        .map_err(|e| Refusal::invalid("version", &format!("version is not a semver requirement: {e}")))?;
+    let expected = asking.expected_output.map(|schema| Expected::read(schema.0)).transpose();
+    Ok((version, expected.map_err(|e| Refusal::invalid("expected_output", &e))?))
+}
+
+/// Who asks for a call.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    /// Its place among the agents and its serial; a place that nobody has while it is not there.
+    pub(crate) key: usize,
+    pub(crate) serial: u64,
+    pub(crate) agent: Arc<str>,
+    pub(crate) identity: Arc<str>,
+}
+
 /// Most ids that wait for one call.
-const LISTENERS_MAX: usize = 16;
+pub(crate) const LISTENERS_MAX: usize = 16;

@@ -1,8 +1,8 @@
 //! What a CALL asks for, read from its header alone.
 
-use agent_reach_protocol::{Call as Asking, CallMode, ErrorCode, Policy, Select};
+use agent_reach_protocol::{Call as Asking, ErrorCode, Policy, Select};
 
-use super::{Failure, Refusal};
+use super::Failure;
 use crate::routing::{NoRoute, Wanted};
 use crate::schema::Body;
 use crate::time::Now;
@@ -49,6 +49,7 @@ pub(super) fn wanted<'a>(
         except: &[],
         body,
         expected: None,
+        grant: None,
     }
 }
 
@@ -86,19 +87,4 @@ pub(super) fn goes_on(asking: &Asking<'_>, why: NoRoute) -> bool {
         NoRoute::Tripped | NoRoute::Forbidden | NoRoute::Mismatch => false,
     };
     waits || asking.allow_cached_ms.is_some_and(|ms| ms > 0)
-}
-
-/// Refuses what later versions bring, by its key. A key at its default asks for nothing.
-pub(super) fn not_there_yet(asking: &Asking<'_>) -> Result<(), Refusal> {
-    let asks = [
-        ("mode", asking.mode == Some(CallMode::Task)),
-        ("callback_url", asking.callback_url.is_some()),
-        ("reply_to", asking.reply_to.is_some()),
-    ];
-    match asks.iter().find(|(_, asked)| *asked) {
-        Some((field, _)) => {
-            Err(Refusal::invalid(field, &format!("{field}: this version of the hub does not do this yet")))
-        }
-        None => Ok(()),
-    }
 }

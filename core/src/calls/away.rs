@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::end::Ended;
 use super::give::{Carried, Copies};
-use super::{Failure, Tried};
+use super::{Failure, LegState, Tried};
 use crate::effects::Outcome;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
@@ -23,6 +23,7 @@ impl Hub {
     pub(crate) fn detach(&mut self, turn: &mut Turn<'_>, key: usize) {
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         let asked = std::mem::take(&mut agent.asked);
+        agent.tasks = 0;
         let given = std::mem::take(&mut agent.given);
         for index in given.into_legs() {
             let Some(leg) = self.legs.get(index) else { continue };
@@ -38,9 +39,11 @@ impl Hub {
                 None => self.free_leg(turn, index),
             }
         }
+        self.stop_deliveries(key);
         for asked in asked.into_values() {
             match asked {
                 Asked::Watch(watch) => drop(self.drop_watch(watch)),
+                Asked::Question(number) => self.forget_question(number),
                 Asked::Call(index) => self.detach_caller(turn, key, index),
             }
         }
@@ -49,7 +52,8 @@ impl Hub {
     fn detach_caller(&mut self, turn: &mut Turn<'_>, key: usize, index: usize) {
         let Some(call) = self.calls.get_mut(index) else { return };
         call.listeners.retain(|listener| listener.agent != key);
-        if call.listeners.is_empty() && call.detached_from.is_none() {
+        // A task goes on without anybody.
+        if call.task.is_none() && call.listeners.is_empty() && call.detached_from.is_none() {
             call.detached_from = Some(key);
             call.log.step(turn.now, Step::CallerAway);
             if let Some(agent) = self.registry.agents.get_mut(key) {
@@ -63,6 +67,13 @@ impl Hub {
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         for index in std::mem::take(&mut agent.orphaned) {
             let Some(leg) = self.legs.get_mut(index) else { continue };
+            if leg.state == LegState::Booked {
+                // It leaves when the store knows of it.
+                if let Some(agent) = self.registry.agents.get_mut(key) {
+                    agent.orphaned.push(index);
+                }
+                continue;
+            }
             let Some(call) = leg.call.and_then(|call| self.calls.get_mut(call)) else { continue };
             // The try that its connection took with it is one of the call's attempts.
             call.attempts.push(Tried {
@@ -78,6 +89,7 @@ impl Hub {
             if let Ok((ToAgent::Call(before), body)) = decode_to_agent(&given) {
                 let carried = Carried::again(&before);
                 self.dispatch(turn, index, &carried, body.as_deref(), &mut Copies::default());
+                self.held_again(turn, index);
             }
             if cancelling {
                 // CANCEL came while it was away, or was lost with its connection.

@@ -18,6 +18,7 @@ impl Hub {
             Some(Asked::Watch(watch)) => {
                 return self.end_watch(turn, watch, Failure::new(ErrorCode::Cancelled, "cancelled"));
             }
+            Some(Asked::Question(number)) => return self.cancel_question(turn, number),
             None => {
                 // It crossed the RESULT.
                 self.counters.late += 1;
@@ -82,6 +83,10 @@ impl Hub {
         }
         let Some(leg) = self.legs.get_mut(index) else { return };
         leg.call = None;
+        if leg.state == LegState::Booked {
+            // Nobody was given it.
+            return self.free_leg(turn, index);
+        }
         leg.state = LegState::Stranded;
         let deadline = turn.now.plus_ms(leg.timeout_ms);
         let away = self.registry.agents.get(leg.agent).is_none_or(|agent| agent.session.is_none());
@@ -93,7 +98,7 @@ impl Hub {
     }
 
     pub(crate) fn send_cancel(&mut self, turn: &mut Turn<'_>, index: usize, reason: &'static str) {
-        let Some(leg) = self.legs.get(index) else { return };
+        let Some(leg) = self.legs.get(index).filter(|leg| leg.state != LegState::Booked) else { return };
         let message = encode(&Cancel { id: leg.id, reason: Some(reason), wait: false }, None);
         let (agent, mark) = (leg.agent, leg.mark);
         if let Some(call) = leg.call.and_then(|call| self.calls.get_mut(call)) {

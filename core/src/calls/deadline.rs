@@ -21,14 +21,20 @@ impl Hub {
                 // The provider never answered its CANCEL.
                 LegState::Stranded => self.free_leg(turn, index),
                 // What is left of a notify took too long.
-                LegState::Given | LegState::Accepted => self.strand_leg(turn, index, "timeout", false),
+                LegState::Booked | LegState::Given | LegState::Accepted => {
+                    self.strand_leg(turn, index, "timeout", false)
+                }
             };
         };
+        let is_task = call.task.is_some();
         let failure = if turn.now >= call.budget_at {
             Failure::new(ErrorCode::BudgetExhausted, "the total budget of the call is spent")
         } else if state == LegState::Given {
             let message = format!("the agent did not accept within {} ms", call.accept_timeout_ms);
             Failure::new(ErrorCode::AcceptTimeout, message)
+        } else if is_task {
+            let message = format!("no sign of the task for twice its processing time of {timeout_ms} ms");
+            Failure::new(ErrorCode::Orphaned, message)
         } else {
             Failure::new(ErrorCode::Timeout, format!("the agent did not finish within {timeout_ms} ms"))
         };

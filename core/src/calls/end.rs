@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
 use crate::effects::{DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
+use crate::idempotency::Kept;
 use crate::session::Lane;
 use crate::text::CallId;
 use crate::time::{Now, Timer};
@@ -168,19 +169,30 @@ impl Hub {
         let fan_out = self.calls.get(call_index).is_some_and(|call| call.fan_out);
         let end = if fan_out { End::Summary } else { End::Whole };
         let (message, whole) = self.encode_end(call_index, target, tried, ended, end);
-        self.give_end(turn, call_index, message);
+        let is_task = self.calls.get(call_index).is_some_and(|call| call.task.is_some());
+        let task_end = match is_task {
+            true => Some(message),
+            false => {
+                self.give_end(turn, call_index, message);
+                None
+            }
+        };
         self.stop_waiting(call_index);
         self.clear_call_timer(call_index);
         let Some(mut call) = self.calls.try_remove(call_index) else { return };
-        self.open_bytes = self.open_bytes.saturating_sub(call.cost() + call.ends_bytes);
-        let (owner, serial) = call.owner;
-        if let Some(owner) = self.registry.agents.get_mut(owner).filter(|owner| owner.serial == serial) {
-            owner.open_bytes = owner.open_bytes.saturating_sub(call.cost());
-        }
         let outcome = ended.outcome();
         call.log.step(turn.now, Step::Ended(outcome));
-        self.remember(turn, &mut call, ended, whole);
-        self.announce_ended(turn, &call, outcome);
+        if let Some(end) = task_end {
+            self.end_task(turn, &call, target, ended, end);
+        } else {
+            self.open_bytes = self.open_bytes.saturating_sub(call.cost() + call.ends_bytes);
+            let (owner, serial) = call.owner;
+            if let Some(owner) = self.registry.agents.get_mut(owner).filter(|owner| owner.serial == serial) {
+                owner.open_bytes = owner.open_bytes.saturating_sub(call.cost());
+            }
+            self.remember(turn, &mut call, ended, whole);
+            self.announce_ended(turn, &call, outcome);
+        }
         match outcome {
             Outcome::Completed => self.counters.calls_completed += 1,
             Outcome::Failed(_) => self.counters.calls_failed += 1,
@@ -212,6 +224,7 @@ impl Hub {
         for Listener { agent, id } in call.listeners {
             let Some(agent) = self.registry.agents.get_mut(agent) else { continue };
             agent.asked.remove(&id);
+            agent.tasks = agent.tasks.saturating_sub(u32::from(is_task));
             if let Some(session) = agent.session {
                 self.close_if_idle(turn, session);
             }
@@ -230,11 +243,16 @@ impl Hub {
         let good = whole && !call.fan_out && call.mode == CallMode::Call && !ended.cached;
         let good = good && ended.failure.is_none();
         let until = turn.now.plus_ms(call.keep_ms);
-        let forgotten = self.memory.end(call.entry, ends, until, good.then_some(turn.now));
-        for _ in 0..forgotten {
-            turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Evicted));
-        }
+        let stored = self.store_call(turn, call, &ends, until);
+        let kept = Kept { ends, until, good_at: good.then_some(turn.now), stored };
+        let forgotten = self.memory.end(call.entry, kept);
+        self.forgot(turn, forgotten);
         self.sweep_later(turn.now);
+    }
+
+    /// Counts ends that were forgotten early.
+    pub(crate) fn forgot(&self, turn: &mut Turn<'_>, count: usize) {
+        turn.fx.facts.extend((0..count).map(|_| Fact::Dedupe(DedupeOutcome::Evicted)));
     }
 
     /// Keeps an end with the call and sends it to everyone who waits.
@@ -301,7 +319,8 @@ impl Hub {
             End::Summary => Vec::new(),
         };
         let mut result = CallResult {
-            id: call.listeners.last().map(|listener| listener.id),
+            id: call.listeners.last().filter(|_| call.task.is_none()).map(|listener| listener.id),
+            task_id: call.task.as_ref().map(|task| &*task.text),
             request_id: Some(&call.request_id),
             call_id: Some(&call_id),
             target: target.map(|target| &**target),

@@ -41,6 +41,7 @@ impl Hub {
         let credit = if call.stream { call.credit } else { 0 };
         // Each try of a call for one target counts, whoever it is given to.
         let before = if call.fan_out { 0 } else { call.attempts.len() };
+        let before = before + call.task.as_ref().map_or(0, |task| task.earlier);
         let leg = Leg {
             call: Some(call_index),
             agent: choice.agent,
@@ -67,6 +68,9 @@ impl Hub {
         self.open_bytes += LEG_BYTES;
         let index = self.legs.insert(leg);
         call.legs.push(index);
+        if call.task.is_some() {
+            return self.book(turn, index);
+        }
         self.dispatch(turn, index, carried, body, copies);
     }
 
@@ -251,7 +255,7 @@ impl<'a> Carried<'a> {
             traceparent: self.traceparent,
             tracestate: self.tracestate,
             content_type: self.content_type,
-            task_id: None,
+            task_id: call.task.as_ref().map(|task| &*task.text),
             private: self.private.clone(),
         }
     }
@@ -287,5 +291,6 @@ fn processing_ms(call: &Call, offer: &Offer, default_ms: u64) -> u64 {
 /// What is left for the provider. A chunk restarts the processing time of a stream, so only the budget bounds it.
 fn deadline_ms(now: Now, call: &Call, leg: &Leg) -> u64 {
     let budget = call.budget_at.ms_since(now);
-    if call.stream { budget } else { budget.min(leg.timeout_ms) }
+    // For a task the processing time is a promise, not a limit.
+    if call.stream || call.task.is_some() { budget } else { budget.min(leg.timeout_ms) }
 }

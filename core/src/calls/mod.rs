@@ -18,7 +18,11 @@ mod legs;
 mod stored;
 mod wait;
 
+pub(crate) use ask::{Asker, LISTENERS_MAX};
+pub(crate) use asking::is_fan_out;
 pub use away::without_body;
+pub(crate) use end::Ended;
+pub(crate) use give::{Carried, Copies};
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,6 +36,7 @@ use crate::hub::{clip, text_map};
 use crate::idempotency::Ends;
 use crate::outbound::Mark;
 use crate::routing::Note;
+use crate::tasks::Task;
 use crate::time::Now;
 use crate::traces::Log;
 use crate::waiting::Place;
@@ -65,6 +70,8 @@ pub(crate) struct Call {
     /// As asked for, folded.
     pub(crate) capability: Arc<str>,
     pub(crate) mode: CallMode,
+    /// What a task has beside what every call has.
+    pub(crate) task: Option<Box<Task>>,
     pub(crate) stream: bool,
     pub(crate) fan_out: bool,
     pub(crate) directed: bool,
@@ -132,11 +139,17 @@ pub(crate) enum Stage {
     Waiting { place: Place, agent: Option<Arc<str>> },
     /// The next try on the same agent comes later.
     Backoff { agent: Arc<str> },
+    /// A task that found no room to wait in tries again later.
+    Later,
+    /// A task that an agent had when an earlier life of the hub ended: it may come back with it.
+    Returning,
 }
 
 /// Phase of a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LegState {
+    /// Its slot is taken; the CALL leaves when the store knows who has the task.
+    Booked,
     /// Given, not accepted.
     Given,
     /// Accepted, or answered in part.

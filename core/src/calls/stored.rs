@@ -6,6 +6,7 @@ use agent_reach_protocol::{Labels, Policy, ToAgent, decode_to_agent};
 
 use super::Call;
 use super::demand::Demand;
+use crate::authz::Grant;
 use crate::hub::Hub;
 use crate::offered::Names;
 use crate::routing::Wanted;
@@ -22,6 +23,8 @@ pub(super) struct Stored {
     given: bytes::Bytes,
     except: Vec<Arc<str>>,
     expected: Option<Expected>,
+    /// What a caller may call that is not there.
+    pub(super) grant: Option<Arc<Grant>>,
 }
 
 impl Stored {
@@ -52,6 +55,7 @@ impl Stored {
             except: &self.except,
             body: &Body::new(body, content_type),
             expected: self.expected.as_ref(),
+            grant: self.grant.as_deref(),
         })
     }
 }
@@ -64,8 +68,10 @@ impl Hub {
             demand.agent = Some(Arc::clone(agent));
         }
         let tried = call.attempts.iter().map(|tried| Arc::clone(&tried.target));
+        let owner = self.owner_of(call);
         Stored {
-            caller: self.owner_of(call).unwrap_or(usize::MAX),
+            caller: owner.unwrap_or(usize::MAX),
+            grant: if owner.is_none() { self.grant_of(call) } else { None },
             name: self.resolved(&call.capability),
             version: demand.version(),
             expected: demand.expected(),
@@ -80,6 +86,13 @@ impl Hub {
     pub(super) fn owner_of(&self, call: &Call) -> Option<usize> {
         let (owner, serial) = call.owner;
         self.registry.agents.get(owner).filter(|agent| agent.serial == serial).map(|_| owner)
+    }
+
+    /// What the caller of a task may do, wherever it is.
+    pub(super) fn grant_of(&self, call: &Call) -> Option<Arc<Grant>> {
+        let identity = &call.task.as_ref()?.identity;
+        // It was that agent when it called, so the name in its certificate is that or needs none.
+        self.policy.grant(identity, &call.caller, &call.caller)
     }
 
     /// The shared copy of the name that policy makes of one.

@@ -7,7 +7,9 @@ use agent_reach_protocol::{ErrorCode, ToAgent, decode_to_agent};
 use super::asking::nobody;
 use super::give::{Carried, Copies};
 use super::{Call, Failure, Stage};
+use crate::authz::covers;
 use crate::hub::{Hub, Turn};
+use crate::registry::rights_of;
 use crate::routing::{
     Choice, NoRoute, Note, Routed, all_who_can_take, can_take, chance_of, misfits, next_chance, route,
 };
@@ -65,7 +67,10 @@ impl Hub {
     ) -> Result<(), Failure> {
         let Some(call) = self.calls.get(call_index) else { return Ok(()) };
         let stored = self.stored(call, agent, false);
-        let for_a_slot = matches!(why, NoRoute::Busy | NoRoute::RateLimited);
+        let beside = call.task.is_some();
+        // A task outlasts a breaker.
+        let for_a_slot =
+            matches!(why, NoRoute::Busy | NoRoute::RateLimited) || (beside && why == NoRoute::Tripped);
         let for_anybody = matches!(why, NoRoute::NoneAble | NoRoute::NeverOffered);
         let until = if for_a_slot && call.queue {
             call.budget_at
@@ -75,11 +80,18 @@ impl Hub {
             return Err(nobody(why, &stored.name));
         };
         let until = until.min(call.budget_at);
-        let rights = self.registry.agents.get(stored.caller).and_then(|caller| caller.rights());
+        let rights = match self.registry.agents.get(stored.caller) {
+            Some(caller) => caller.rights(),
+            None => stored.grant.as_deref().and_then(|grant| rights_of(&grant.call, None)),
+        };
         let misfits = stored.with_wanted(turn.now, |wanted| misfits(&self.registry, wanted));
         let line = stored.demand.line(&stored.name, rights, &misfits);
-        let place = match self.waiting.join(line, call.priority, call_index) {
+        let place = match self.waiting.join(line, call.priority, call_index, beside) {
             Ok(place) => place,
+            Err(_) if beside => {
+                self.try_later(turn, call_index);
+                return Ok(());
+            }
             Err(full) => return Err(no_room(&stored.name, full)),
         };
         let before = u32::try_from(self.waiting.before(place)).unwrap_or(u32::MAX);
@@ -226,14 +238,21 @@ impl Hub {
     /// Rights are checked again when a call that waited is sent.
     fn still_allowed(&self, call_index: usize) -> Result<(), Failure> {
         let Some(call) = self.calls.get(call_index) else { return Ok(()) };
-        let Some(agent) = self.owner_of(call).and_then(|owner| self.registry.agents.get(owner)) else {
-            return Ok(());
-        };
         let resolved = self.policy.resolve(&call.capability);
-        match [&*call.capability, resolved].into_iter().find(|name| !agent.may_call(name)) {
+        let mut names = [&*call.capability, resolved].into_iter();
+        let denied = match self.owner_of(call).and_then(|owner| self.registry.agents.get(owner)) {
+            Some(agent) => names.find(|name| !agent.may_call(name)),
+            // The caller of a task may be anywhere: what it may do is looked up.
+            None if call.task.is_some() => {
+                let grant = self.grant_of(call);
+                names.find(|name| !grant.as_ref().is_some_and(|grant| covers(&grant.call, name)))
+            }
+            None => None,
+        };
+        match denied {
             None => Ok(()),
             Some(name) => {
-                let message = format!("{} is no longer granted to call {name}", agent.id);
+                let message = format!("{} is no longer granted to call {name}", call.caller);
                 Err(Failure::new(ErrorCode::Unauthorized, message))
             }
         }
@@ -295,6 +314,9 @@ impl Hub {
         call_index: usize,
         agent: Option<&Arc<str>>,
     ) {
+        if self.draining.is_some() && self.rest_task(call_index) {
+            return;
+        }
         let outcome = match self.route_again(turn, call_index, agent, false) {
             Ok(choice) => return self.give_stored(turn, call_index, choice),
             Err(why) => self.wait(turn, call_index, why, agent),
@@ -330,9 +352,15 @@ impl Hub {
             let failure = Failure::new(ErrorCode::BudgetExhausted, "the total budget of the call is spent");
             return self.settle(turn, call_index, failure);
         }
-        match call.stage.clone() {
+        let stage = call.stage.clone();
+        if self.draining.is_some() && !matches!(stage, Stage::Returning) && self.rest_task(call_index) {
+            return;
+        }
+        match stage {
             Stage::Given => {}
             Stage::Backoff { agent } => self.retry(turn, call_index, &agent),
+            Stage::Later => self.try_now_or_wait(turn, call_index, None),
+            Stage::Returning => self.holder_is_lost(turn, call_index),
             Stage::Waiting { agent, .. } => {
                 // Nobody came in `wait_ms`. Somebody may be there who is only busy.
                 self.stop_waiting(call_index);

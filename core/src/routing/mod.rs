@@ -9,6 +9,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{AgentStatus, Labels, Policy};
 use smallvec::SmallVec;
 
+use crate::authz::{Grant, covers};
 use crate::breaker::Breaker;
 use crate::offer::Offer;
 use crate::registry::{Agent, HEALTH_MIN, Registry};
@@ -26,6 +27,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) now: Now,
     /// Who asks.
     pub(crate) caller: usize,
+    /// What it may call, where it is not there.
+    pub(crate) grant: Option<&'a Grant>,
     /// Canonical name, aliases of the policy already resolved.
     pub(crate) name: &'a str,
     /// Exactly these agents.
@@ -253,8 +256,15 @@ fn may_take(
     caller: Option<&Agent>,
 ) -> Result<(), Exclusion> {
     // The name asked for was looked at already; what an agent's alias leads to is known only here.
-    if !Arc::ptr_eq(&offer.name, name) && !caller.is_some_and(|caller| caller.may_call(&offer.name)) {
-        return Err(Exclusion::Forbidden);
+    if !Arc::ptr_eq(&offer.name, name) {
+        let may = match (caller, wanted.grant) {
+            (Some(caller), _) => caller.may_call(&offer.name),
+            (None, Some(grant)) => covers(&grant.call, &offer.name),
+            (None, None) => false,
+        };
+        if !may {
+            return Err(Exclusion::Forbidden);
+        }
     }
     if let Some(misfit) = misfit(offer, wanted) {
         return Err(misfit);

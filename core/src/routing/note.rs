@@ -118,16 +118,21 @@ impl Note {
         line
     }
 
-    pub(super) const fn of(wanted: &Wanted<'_>) -> Self {
+    /// Before anybody was looked at.
+    pub(crate) const fn new(policy: Policy) -> Self {
         Self {
-            policy: wanted.policy,
+            policy,
             offering: 0,
             able: 0,
             excluded: [0; 14],
             preferred: false,
-            affine: wanted.affinity_key.is_some(),
+            affine: false,
             probed: None,
         }
+    }
+
+    pub(super) const fn of(wanted: &Wanted<'_>) -> Self {
+        Self { affine: wanted.affinity_key.is_some(), ..Self::new(wanted.policy) }
     }
 
     pub(super) fn exclude(&mut self, why: Exclusion) {

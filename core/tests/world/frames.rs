@@ -1,8 +1,8 @@
 //! Headers with every key absent, to be filled by `..call(1, "echo")`.
 
 use agent_reach_protocol::{
-    Accept, Call, CallError, CallResult, Cancel, Capability, Chunk, Credit, Goodbye, Hello, Labels, Load,
-    Private, ResultStatus, Update,
+    Accept, Call, CallError, CallMode, CallResult, Cancel, Capability, Chunk, Credit, Goodbye, Hello, Labels,
+    Load, Private, Receipt, ResultStatus, Update,
 };
 
 pub(crate) fn capability(name: &str) -> Capability<'_> {
@@ -94,6 +94,15 @@ pub(crate) fn call(id: u64, capability: &str) -> Call<'_> {
         content_type: None,
         private: Private::default(),
     }
+}
+
+/// A CALL that asks for a task.
+pub(crate) fn task(id: u64, capability: &str) -> Call<'_> {
+    Call { mode: Some(CallMode::Task), request_id: Some("r"), retries: None, ..call(id, capability) }
+}
+
+pub(crate) fn receipt(task_id: &str) -> Receipt<'_> {
+    Receipt { task_id }
 }
 
 pub(crate) fn accept(id: u64) -> Accept<'static> {

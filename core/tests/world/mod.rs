@@ -2,6 +2,7 @@
 //! wire bytes. What the hub answers is read back from the bytes as one line of text for each envelope.
 #![allow(dead_code, reason = "every test file uses its own part of the world")]
 
+mod disk;
 mod frames;
 mod shown;
 
@@ -11,6 +12,8 @@ use agent_reach_core::{ConnectionId, Effects, Fact, Hub, Input, Now, Outgoing, P
 use agent_reach_protocol::{Header, encode};
 use bytes::Bytes;
 
+#[allow(unused_imports, reason = "every test file uses its own part of the world")]
+pub(crate) use disk::Disk;
 pub(crate) use frames::*;
 #[allow(unused_imports, reason = "every test file uses its own part of the world")]
 pub(crate) use shown::{bodies, shown};
@@ -20,6 +23,8 @@ pub(crate) struct World {
     pub(crate) hub: Hub,
     pub(crate) now: Now,
     pub(crate) facts: Vec<Fact>,
+    /// What the hub has said to its store.
+    pub(crate) disk: Disk,
     connections: BTreeMap<String, ConnectionId>,
     next_index: u32,
 }
@@ -38,6 +43,7 @@ impl World {
             hub: Hub::new(settings, policy),
             now: Now::from_millis(1000),
             facts: Vec::new(),
+            disk: Disk::default(),
             connections: BTreeMap::new(),
             next_index: 0,
         }
@@ -48,6 +54,7 @@ impl World {
         let mut effects = Effects::default();
         self.hub.handle(self.now, input, &mut effects);
         self.facts.extend(effects.facts);
+        self.disk.hear(effects.changes, effects.asks);
     }
 
     /// Opens a WebSocket. `name` is `agent`, or `agent#2` for a further connection of the same agent.

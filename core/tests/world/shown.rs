@@ -72,6 +72,7 @@ fn accept_line(accept: &Accept<'_>) -> String {
     if let Some(target) = accept.target {
         write!(line, " of={target} try={}", accept.attempt.unwrap_or_default()).unwrap();
     }
+    line.push_str(if accept.task_id.is_some() { " task" } else { "" });
     line
 }
 
@@ -84,7 +85,8 @@ fn chunk_line(chunk: &Chunk<'_>) -> String {
 }
 
 fn result_line(result: &CallResult<'_>) -> String {
-    let mut line = format!("RESULT {}", result.id.expect("only a task's result has no id"));
+    assert!(result.id.is_some() || result.task_id.is_some(), "only a task's result has no id");
+    let mut line = format!("RESULT {}", result.id.map_or_else(|| "-".to_owned(), |id| id.to_string()));
     match &result.error {
         None => line.push_str(" completed"),
         Some(error) => {
@@ -99,8 +101,12 @@ fn result_line(result: &CallResult<'_>) -> String {
     if let Some(summary) = result.summary {
         write!(line, " summary={}/{}/{}", summary.targets, summary.completed, summary.failed).unwrap();
     }
-    for (set, word) in [(result.more, " more"), (result.duplicate, " duplicate"), (result.cached, " cached")]
-    {
+    for (set, word) in [
+        (result.task_id.is_some(), " task"),
+        (result.more, " more"),
+        (result.duplicate, " duplicate"),
+        (result.cached, " cached"),
+    ] {
         line.push_str(if set { word } else { "" });
     }
     line

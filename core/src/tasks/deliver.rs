@@ -1,0 +1,169 @@
+//! Results come home: to the caller's agent wherever it now is, again after each reconnect and every so often, until
+//! it says that it has them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agent_reach_protocol::{ErrorCode, Kind, Receipt};
+use bytes::Bytes;
+
+use super::writing::Waits;
+use crate::hub::{Complaint, Hub, Turn};
+use crate::session::Lane;
+use crate::store::{Change, Question, TaskId};
+use crate::time::{Now, Timer};
+
+/// Most results that one agent is sent without having confirmed any.
+const UNCONFIRMED_MAX: usize = 256;
+/// Most results that are read from the store at once for one agent, and about the most bytes of them.
+const PAGE: (usize, usize) = (32, 256 * 1024);
+/// While more than this waits for an agent to take, it is sent no further page.
+const AHEAD_BYTES: usize = 512 * 1024;
+
+/// What one agent that is here was sent.
+#[derive(Debug, Default)]
+pub(super) struct Delivery {
+    /// Not confirmed.
+    sent: BTreeSet<TaskId>,
+    /// The store may have more for it, behind this one.
+    more: Option<Option<TaskId>>,
+    /// The store is being asked.
+    asking: bool,
+    timer_at: Now,
+}
+
+impl Hub {
+    /// Sends the end of a task to an agent that is here, without an id.
+    pub(super) fn deliver(&mut self, turn: &mut Turn<'_>, key: usize, task: TaskId, end: &Bytes) {
+        if self.registry.agents.get(key).is_none_or(|agent| agent.session.is_none()) {
+            return;
+        }
+        let own = self.tasks.deliveries.entry(key).or_default();
+        if own.sent.len() >= UNCONFIRMED_MAX {
+            // It is read from the store when there is room.
+            own.more.get_or_insert(None);
+            return;
+        }
+        self.send_to_agent(turn, key, Kind::Result, Lane::Data, end.clone());
+        self.sent_to(turn, key, task);
+    }
+
+    /// Notes that an agent was sent the end of a task.
+    pub(super) fn sent_to(&mut self, turn: &Turn<'_>, key: usize, task: TaskId) {
+        let at = turn.now.plus_ms(self.settings.redeliver_ms);
+        let own = self.tasks.deliveries.entry(key).or_default();
+        if own.sent.len() < UNCONFIRMED_MAX {
+            own.sent.insert(task);
+        }
+        if own.timer_at == Now::default() {
+            own.timer_at = at;
+            self.timers.set(at, Timer::Delivery(key));
+        }
+    }
+
+    /// An agent is here: what the store keeps for it is sent.
+    pub(crate) fn start_deliveries(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        if self.tasks.owed.contains(&agent.id) {
+            self.ask_owed(turn, key, None);
+        }
+    }
+
+    fn ask_owed(&mut self, turn: &mut Turn<'_>, key: usize, after: Option<TaskId>) {
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let agent = Arc::clone(&agent.id);
+        let own = self.tasks.deliveries.entry(key).or_default();
+        if std::mem::replace(&mut own.asking, true) {
+            return;
+        }
+        own.more = None;
+        let question = Question::Owed { agent: Arc::clone(&agent), after, most: PAGE };
+        self.question(turn, question, Waits::Owed(agent));
+    }
+
+    /// The store says what an agent is owed.
+    pub(super) fn deliver_owed(&mut self, turn: &mut Turn<'_>, agent: &Arc<str>, ends: Vec<(TaskId, Bytes)>) {
+        let Some(key) = self.registry.find(agent) else { return };
+        let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
+        own.asking = false;
+        let Some((last, _)) = ends.last() else {
+            if own.sent.is_empty() {
+                self.tasks.owed.remove(agent);
+                self.forget_delivery(key);
+            }
+            return;
+        };
+        own.more = Some(Some(*last));
+        for (task, end) in ends {
+            let sent = self.tasks.deliveries.get(&key).is_some_and(|own| own.sent.contains(&task));
+            if !sent {
+                self.deliver(turn, key, task, &end);
+            }
+        }
+        self.deliver_more(turn, key);
+    }
+
+    /// Asks for the next page, if there may be one and the agent keeps up.
+    fn deliver_more(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let Some(own) = self.tasks.deliveries.get(&key) else { return };
+        let Some(after) = own.more else { return };
+        let ahead = self.registry.agents.get(key).and_then(|agent| agent.session);
+        let ahead = ahead.and_then(|id| self.session(id)).map_or(0, |session| session.outbound.bytes());
+        if own.sent.len() + PAGE.0 <= UNCONFIRMED_MAX && ahead < AHEAD_BYTES {
+            self.ask_owed(turn, key, after);
+        }
+    }
+
+    /// What was sent and not confirmed is due again.
+    pub(crate) fn on_delivery_timer(&mut self, turn: &mut Turn<'_>, key: usize) {
+        let again = turn.now.plus_ms(self.settings.redeliver_ms);
+        let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
+        own.timer_at = Now::default();
+        if own.sent.is_empty() && own.more.is_none() {
+            return self.forget_delivery(key);
+        }
+        // All of it is said again, from the store.
+        own.sent.clear();
+        own.timer_at = again;
+        self.timers.set(again, Timer::Delivery(key));
+        self.ask_owed(turn, key, None);
+    }
+
+    pub(crate) fn on_receipt(&mut self, turn: &mut Turn<'_>, key: usize, receipt: &Receipt<'_>) {
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let Ok(task) = receipt.task_id.parse() else {
+            let Some(connection) = agent.session else { return };
+            let complaint = Complaint {
+                kind: Kind::Receipt.number(),
+                id: None,
+                code: ErrorCode::InvalidRequest,
+                message: "task_id names no task",
+                field: Some("task_id"),
+            };
+            return self.complain(turn, connection, &complaint);
+        };
+        let agent = Arc::clone(&agent.id);
+        let at = self.unix(turn.now);
+        let own = self.tasks.deliveries.get_mut(&key);
+        // Only what was sent is confirmed: nobody can have the store written to for nothing.
+        if own.is_some_and(|own| own.sent.remove(&task)) {
+            self.change(turn, Change::Receipt { task, agent, at });
+            self.deliver_more(turn, key);
+        } else {
+            self.counters.late += 1;
+        }
+    }
+
+    /// An agent is gone from its connection.
+    pub(crate) fn stop_deliveries(&mut self, key: usize) {
+        self.forget_delivery(key);
+    }
+
+    fn forget_delivery(&mut self, key: usize) {
+        if let Some(own) = self.tasks.deliveries.remove(&key)
+            && own.timer_at != Now::default()
+        {
+            self.timers.clear(own.timer_at, Timer::Delivery(key));
+        }
+    }
+}

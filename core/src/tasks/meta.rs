@@ -1,0 +1,243 @@
+//! `hub.tasks.*`: what an owner sees of its tasks, and how it ends one.
+//!
+//! What is open is known here; what has ended only the store knows, and the CALL waits for its answer.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::Call as Asking;
+use serde::{Deserialize, Serialize};
+
+use super::view::TaskView;
+use super::writing::{Waiter, Waits};
+use crate::calls::Refusal;
+use crate::events::Watch;
+use crate::hub::{Hub, Turn};
+use crate::meta::{Page, read, read_text};
+use crate::store::{Answer, Question, TaskId, TaskRow, TaskState};
+use crate::views::{WatchFilter, pack};
+
+/// Most tasks of one list, unless fewer are asked for.
+const PAGE: usize = 100;
+/// Most that may be asked for.
+const PAGE_MAX: usize = 1000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TaskFilter {
+    state: Option<String>,
+    capability: Option<String>,
+    /// Continue before this task_id: the newest come first.
+    before: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TaskWatch {
+    task_id: Option<String>,
+}
+
+/// What is asked of the store for a `hub.tasks.*`.
+#[derive(Debug)]
+pub(super) enum Query {
+    List {
+        state: Option<TaskState>,
+        limit: usize,
+    },
+    Get,
+    /// Of a task that is not open any more.
+    Cancel,
+    /// The same.
+    Watch(Box<Watch>),
+}
+
+#[derive(Serialize)]
+struct Cancelled<'a> {
+    task_id: String,
+    state: &'static str,
+    /// Whether this ended it.
+    cancelled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'a str>,
+}
+
+/// One answer for a task that is not there and for one that is another's.
+fn unknown_task() -> Refusal {
+    Refusal::invalid("task_id", "task_id names no task of yours")
+}
+
+fn task_of(text: &str) -> Result<TaskId, Refusal> {
+    text.parse().map_err(|_| unknown_task())
+}
+
+impl Hub {
+    pub(crate) fn ask_tasks(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        name: &str,
+        body: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
+        let Some(agent) = self.registry.agents.get(key) else { return Ok(()) };
+        let identity = Arc::clone(&agent.identity);
+        match name {
+            "hub.tasks.list" => {
+                let filter: TaskFilter = read(body)?;
+                let state = filter.state.as_deref().map(|word| {
+                    let unknown = || Refusal::invalid("state", &format!("{word:?} is no state of a task"));
+                    TaskState::parse(word).ok_or_else(unknown)
+                });
+                let state = state.transpose()?;
+                let before = filter.before.as_deref().map(task_of).transpose();
+                let before = before.map_err(|_| Refusal::invalid("before", "before must be a task_id"))?;
+                let limit = filter.limit.unwrap_or(PAGE).min(PAGE_MAX);
+                let question = Question::Tasks {
+                    identity,
+                    state,
+                    capability: filter.capability.as_deref().map(Into::into),
+                    before,
+                    most: limit + 1,
+                };
+                self.ask_store(turn, key, asking, question, |waiter| {
+                    Waits::Query(waiter, Query::List { state, limit })
+                })
+            }
+            "hub.tasks.watch" => self.watch_tasks(turn, key, asking, identity, read(body)?),
+            _ => {
+                let task = task_of(read_text(body, "task_id")?)?;
+                let open = self.open_task(&identity, task);
+                match (name, open) {
+                    ("hub.tasks.cancel", Some(index)) => self.cancel_task(turn, key, asking, task, index),
+                    (_, Some(index)) => {
+                        let Some(call) = self.calls.get(index) else { return Ok(()) };
+                        let Some(own) = call.task.as_deref() else { return Ok(()) };
+                        let view = pack(&TaskView::of_open(self, turn, call, own).in_full(call));
+                        self.answer_for_hub(turn, key, (asking.id, asking.request_id), name, &view);
+                        Ok(())
+                    }
+                    (_, None) => {
+                        let cancel = name == "hub.tasks.cancel";
+                        let query = if cancel { Query::Cancel } else { Query::Get };
+                        let question = Question::Task { identity, task };
+                        self.ask_store(turn, key, asking, question, |waiter| Waits::Query(waiter, query))
+                    }
+                }
+            }
+        }
+    }
+
+    /// The call of an open task of this identity.
+    fn open_task(&self, identity: &str, task: TaskId) -> Option<usize> {
+        let index = self.tasks.find(task)?;
+        let own = self.calls.get(index)?.task.as_ref()?;
+        (own.stored && *own.identity == *identity).then_some(index)
+    }
+
+    fn watch_tasks(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        identity: Arc<str>,
+        watch: TaskWatch,
+    ) -> Result<(), Refusal> {
+        let task = watch.task_id.as_deref().map(task_of).transpose()?;
+        if let Some(task) = task.filter(|task| self.open_task(&identity, *task).is_none()) {
+            // It has ended, or is nobody's.
+            let filter = WatchFilter::of_tasks(Arc::clone(&identity), Some(task));
+            let query = Query::Watch(Box::new(self.new_watch(key, asking, filter)?));
+            let question = Question::Task { identity, task };
+            return self.ask_store(turn, key, asking, question, |waiter| Waits::Query(waiter, query));
+        }
+        let watch = self.new_watch(key, asking, WatchFilter::of_tasks(identity, task))?;
+        self.start_watch(turn, watch, None);
+        Ok(())
+    }
+
+    fn cancel_task(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        task: TaskId,
+        index: usize,
+    ) -> Result<(), Refusal> {
+        let waiter = self.let_wait(key, asking)?;
+        let number = self.waits(Waits::Cancel(waiter));
+        self.tasks.cancels.entry(task).or_default().push(number);
+        self.cancel_call(turn, index, "the owner cancelled the task");
+        Ok(())
+    }
+
+    /// A task that was cancelled has its end in the store.
+    pub(super) fn say_cancelled(&mut self, turn: &mut Turn<'_>, question: u64, row: &TaskRow) {
+        if let Some(Waits::Cancel(waiter)) = self.no_longer_waits(turn, question) {
+            let cancelled = row.outcome.as_deref() == Some("cancelled");
+            self.answer_cancel(turn, &waiter, row, cancelled);
+        }
+    }
+
+    fn answer_cancel(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, row: &TaskRow, cancelled: bool) {
+        let body = pack(&Cancelled {
+            task_id: row.id.to_string(),
+            state: row.state.as_str(),
+            cancelled,
+            outcome: row.outcome.as_deref(),
+        });
+        self.answer_waiter(turn, waiter, &body);
+    }
+
+    fn answer_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, body: &[u8]) {
+        let asked = (waiter.id, Some(&*waiter.request_id));
+        self.answer_for_hub(turn, waiter.key, asked, &waiter.capability, body);
+    }
+
+    pub(super) fn on_query(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, query: Query, answer: Answer) {
+        match (query, answer) {
+            (Query::List { state, limit }, Answer::Tasks(rows)) => {
+                let body = self.list_of(turn, rows, state, limit);
+                self.answer_waiter(turn, waiter, &body);
+            }
+            (Query::Get, Answer::Task(Some(row))) => {
+                let body = pack(&TaskView::of_row(self.unix(turn.now), &row));
+                self.answer_waiter(turn, waiter, &body);
+            }
+            (Query::Cancel, Answer::Task(Some(row))) => self.answer_cancel(turn, waiter, &row, false),
+            (Query::Watch(watch), Answer::Task(Some(row))) => match self.may_watch(waiter.key) {
+                Ok(()) => {
+                    let view = TaskView::of_row(self.unix(turn.now), &row);
+                    self.start_watch(turn, *watch, Some(view));
+                }
+                Err(refusal) => self.fail_waiter(turn, waiter, &refusal),
+            },
+            _ => self.fail_waiter(turn, waiter, &unknown_task()),
+        }
+    }
+
+    /// What the store lists, with what is newer here.
+    fn list_of(
+        &self,
+        turn: &Turn<'_>,
+        mut rows: Vec<TaskRow>,
+        state: Option<TaskState>,
+        limit: usize,
+    ) -> Vec<u8> {
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let mut page = Page::new(Some(limit), self.answer_bound());
+        for row in &rows {
+            let open = self.tasks.find(row.id).and_then(|index| self.calls.get(index));
+            let taken = match open.and_then(|call| Some((call, call.task.as_deref()?))) {
+                Some((_, task)) if state.is_some_and(|state| state != task.state) => continue,
+                Some((call, task)) => page.push(&TaskView::of_open(self, turn, call, task)),
+                None => page.push(&TaskView::of_row(self.unix(turn.now), row)),
+            };
+            if !taken {
+                break;
+            }
+        }
+        page.has_more(more);
+        page.into_body("tasks")
+    }
+}

@@ -1,0 +1,146 @@
+//! Tasks: calls that outlive their caller's connection and the hub's process.
+//!
+//! An open task is a call like any other, with a line in the store for each step that must not be lost. The order is
+//! always the same: first written, then said. ACCEPT follows the commit of the task, a provider's CALL that of who was
+//! given it, and the RESULT that of the end.
+
+mod accept;
+mod deliver;
+mod end;
+mod hold;
+mod keys;
+mod meta;
+mod restore;
+mod view;
+mod writing;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::store::{Holder, TaskId, TaskState};
+
+use deliver::Delivery;
+pub(crate) use view::TaskView;
+use writing::{After, Waits};
+
+/// What a task has beside what every call has.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) id: TaskId,
+    /// The same as text: it stands in many messages.
+    pub(crate) text: Box<str>,
+    /// Whose it is.
+    pub(crate) identity: Arc<str>,
+    pub(crate) state: TaskState,
+    /// Whether the store has it.
+    pub(crate) stored: bool,
+    /// Tries that earlier lives of the hub made.
+    pub(crate) earlier: usize,
+    /// When it was accepted and when it moved last, in milliseconds since the Unix epoch.
+    pub(crate) created: u64,
+    pub(crate) updated: u64,
+    /// The agent_id that gets its result as well.
+    pub(crate) reply_to: Option<Arc<str>>,
+    /// What it counts among all open tasks.
+    pub(crate) bytes: usize,
+}
+
+/// What one takes beside its messages, counted into what is open.
+const TASK_BYTES: usize = 1536;
+/// Which part of the room for all open tasks one identity may fill.
+const OWNER_SHARE: usize = 2;
+
+/// All that is known of tasks beside their calls.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    /// Whether the store takes new ones.
+    writable: bool,
+    /// Number of the latest change.
+    changes: u64,
+    /// What follows when a change is written, in the order of their numbers.
+    after: VecDeque<(u64, After)>,
+    /// Number of the latest question.
+    questions: u64,
+    /// Who waits for an answer of the store.
+    waits: BTreeMap<u64, Waits>,
+    /// Open ones, as calls.
+    by_id: BTreeMap<TaskId, usize>,
+    /// How many are in each state, those that end left out.
+    counts: [usize; 3],
+    /// New ones that are being written.
+    storing: usize,
+    bytes: usize,
+    /// What each identity has of that.
+    by_owner: BTreeMap<Arc<str>, usize>,
+    /// Those that an agent had in an earlier life of the hub, by its agent_id.
+    returning: BTreeMap<Arc<str>, Vec<(usize, Holder)>>,
+    /// Questions of those who have one cancelled, and wait for its end.
+    cancels: BTreeMap<TaskId, Vec<u64>>,
+    /// Agents for which the store may keep results that they have not confirmed.
+    owed: BTreeSet<Arc<str>>,
+    /// What agents that are here were sent and have not confirmed.
+    deliveries: BTreeMap<usize, Delivery>,
+}
+
+impl Tasks {
+    /// The call of an open task.
+    pub(crate) fn find(&self, task: TaskId) -> Option<usize> {
+        self.by_id.get(&task).copied()
+    }
+
+    /// How many are queued, received and processing.
+    pub(crate) const fn counts(&self) -> [usize; 3] {
+        self.counts
+    }
+
+    /// Bytes of all open ones.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether new ones are taken.
+    pub(crate) const fn writable(&self) -> bool {
+        self.writable
+    }
+
+    fn count(&mut self, state: TaskState) -> Option<&mut usize> {
+        let place = match state {
+            TaskState::Queued => 0,
+            TaskState::Received => 1,
+            TaskState::Processing => 2,
+            TaskState::Succeeded | TaskState::Failed => return None,
+        };
+        self.counts.get_mut(place)
+    }
+
+    fn moved(&mut self, from: Option<TaskState>, to: Option<TaskState>) {
+        if let Some(count) = from.and_then(|state| self.count(state)) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(count) = to.and_then(|state| self.count(state)) {
+            *count += 1;
+        }
+    }
+
+    /// Takes an open task into the books.
+    fn enter(&mut self, id: TaskId, call: usize, identity: &Arc<str>, bytes: usize) {
+        self.by_id.insert(id, call);
+        self.bytes += bytes;
+        *self.by_owner.entry(Arc::clone(identity)).or_default() += bytes;
+    }
+
+    /// Takes one out.
+    fn leave(&mut self, task: &Task) {
+        self.by_id.remove(&task.id);
+        self.bytes = self.bytes.saturating_sub(task.bytes);
+        if let Some(own) = self.by_owner.get_mut(&task.identity) {
+            *own = own.saturating_sub(task.bytes);
+            if *own == 0 {
+                self.by_owner.remove(&task.identity);
+            }
+        }
+        if task.stored {
+            self.moved(Some(task.state), None);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a restart brings back: open tasks, who had them, who is owed results, and request ids.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::{Call, ErrorCode, Policy, ToHub, read_to_hub};
+
+use super::{TASK_BYTES, Task, Tasks};
+use crate::calls::{Asker, Ended, Failure, Stage, Tried};
+use crate::effects::{Effects, Outcome};
+use crate::hub::{Hub, Turn};
+use crate::idempotency::Fingerprint;
+use crate::routing::{Choice, Note};
+use crate::store::{Holder, OpenTask, TaskState};
+use crate::time::Now;
+
+impl Hub {
+    /// Takes an open task over from an earlier life of the hub, before anybody connects. What cannot be read any more
+    /// ends as `internal`.
+    pub fn restore_task(&mut self, now: Now, open: OpenTask, effects: &mut Effects) {
+        let turn = &mut Turn { now, fx: effects };
+        let OpenTask { task, moved } = open;
+        let Ok((ToHub::Call(asking), body)) = read_to_hub(&task.call, None) else { return };
+        let asker = Asker {
+            key: usize::MAX,
+            serial: 0,
+            agent: Arc::clone(&task.agent),
+            identity: Arc::clone(&task.identity),
+        };
+        let fingerprint = Fingerprint::from_bits(task.fingerprint);
+        let asking = Call { request_id: Some(&task.request_id), ..asking };
+        let bytes = task.call.len();
+        let note = Note::new(asking.policy.unwrap_or(Policy::LeastLoaded));
+        let index = self.open_call(turn, &asker, &asking, &task.capability, bytes, fingerprint, note);
+        self.keep_asked(index, &asking, body);
+        let Some(call) = self.calls.get_mut(index) else { return };
+        call.listeners.clear();
+        call.keep_ms = task.keep_until.saturating_sub(task.created);
+        let cost = call.given.len() + TASK_BYTES;
+        call.task = Some(Box::new(Task {
+            id: task.id,
+            text: task.id.to_string().into(),
+            identity: Arc::clone(&task.identity),
+            state: moved.state,
+            stored: true,
+            earlier: usize::try_from(moved.attempt).unwrap_or(usize::MAX),
+            created: task.created,
+            updated: moved.at,
+            reply_to: task.reply_to.clone(),
+            bytes: cost,
+        }));
+        let budget_at = self.moment(task.budget_until);
+        let Some(call) = self.calls.get_mut(index) else { return };
+        call.budget_at = budget_at;
+        call.wait_until = budget_at;
+        self.tasks.enter(task.id, index, &task.identity, cost);
+        self.tasks.moved(None, Some(moved.state));
+        if budget_at <= now {
+            let failure = Failure::new(ErrorCode::BudgetExhausted, "the total budget of the task is spent");
+            return self.settle(turn, index, failure);
+        }
+        match moved.holder {
+            None => self.try_now_or_wait(turn, index, None),
+            Some(holder) => self.await_holder(turn, index, holder),
+        }
+    }
+
+    /// Notes that the store keeps results for an agent.
+    pub fn restore_owed(&mut self, agent: Arc<str>) {
+        self.tasks.owed.insert(agent);
+    }
+
+    /// Notes that the store keeps a request id, until this moment in milliseconds since the Unix epoch.
+    pub fn restore_key(&mut self, now: Now, identity: &str, request_id: &str, until: u64) {
+        let until = self.moment(until);
+        if until > now {
+            self.memory.is_elsewhere(identity, request_id, until);
+            self.sweep_later(now);
+        }
+    }
+
+    /// An agent had a task, and may come back with it.
+    fn await_holder(&mut self, turn: &mut Turn<'_>, index: usize, holder: Holder) {
+        let until = turn.now.plus_ms(self.settings.return_ms);
+        let Some(call) = self.calls.get_mut(index) else { return };
+        call.stage = Stage::Returning;
+        let until = until.min(call.budget_at);
+        self.tasks.returning.entry(Arc::clone(&holder.agent)).or_default().push((index, holder));
+        self.set_call_timer(index, until);
+    }
+
+    /// An agent registered: it is given what it had in an earlier life of the hub, if it is still the same process.
+    pub(crate) fn give_back(&mut self, turn: &mut Turn<'_>, key: usize) {
+        if self.tasks.returning.is_empty() {
+            return;
+        }
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let (id, instance) = (Arc::clone(&agent.id), agent.instance.clone());
+        for (index, holder) in self.tasks.returning.remove(&id).unwrap_or_default() {
+            let Some(call) = self.calls.get(index) else { continue };
+            let name = self.policy.resolve(&call.capability);
+            let agent = self.registry.agents.get(key);
+            let offers = agent.zip(self.registry.names.get(name));
+            let offer = offers
+                .and_then(|(agent, (name, _))| agent.offers.iter().position(|offer| offer.answers_to(name)));
+            match offer {
+                Some(offer) if *holder.instance == *instance => {
+                    let load = agent.map_or((0, 0), |agent| (agent.in_flight, agent.max_concurrency));
+                    let choice = Choice { agent: key, offer, load, weight: 0.0 };
+                    self.note_lost(turn, index, &holder);
+                    self.give_stored(turn, index, choice);
+                }
+                // Another life of the process has lost it, or it does not do this any more.
+                _ => self.lost_in_restart(turn, index, &holder),
+            }
+        }
+    }
+
+    /// Who had a task when the hub ended did not come back in time.
+    pub(crate) fn holder_is_lost(&mut self, turn: &mut Turn<'_>, index: usize) {
+        let mut found = None;
+        self.tasks.returning.retain(|_, of_agent| {
+            if let Some(place) = of_agent.iter().position(|(own, _)| *own == index) {
+                found = Some(of_agent.swap_remove(place).1);
+            }
+            !of_agent.is_empty()
+        });
+        if let Some(holder) = found {
+            self.lost_in_restart(turn, index, &holder);
+        }
+    }
+
+    /// The try that the hub's end interrupted is one of the task's attempts.
+    fn note_lost(&mut self, turn: &Turn<'_>, index: usize, holder: &Holder) {
+        let Some(call) = self.calls.get_mut(index) else { return };
+        call.attempts.push(Tried {
+            target: Arc::clone(&holder.agent),
+            outcome: Outcome::Failed(ErrorCode::AgentLost),
+            ms: turn.now.ms_since(call.started),
+            reason: "the hub was restarted".into(),
+        });
+        if let Some(task) = &mut call.task {
+            // It is in the list now.
+            task.earlier = task.earlier.saturating_sub(1);
+        }
+    }
+
+    fn lost_in_restart(&mut self, turn: &mut Turn<'_>, index: usize, holder: &Holder) {
+        self.note_lost(turn, index, holder);
+        let target = &holder.agent;
+        let Some(call) = self.calls.get_mut(index) else { return };
+        call.stage = Stage::Given;
+        let received = call.task.as_ref().is_some_and(|task| task.state > TaskState::Queued);
+        let retryable = holder.idempotent;
+        let message = match (retryable, received) {
+            (true, _) => format!("agent {target} did not come back after a restart of the hub"),
+            (false, true) => format!(
+                "agent {target} did not come back after a restart of the hub; it had accepted, so the outcome is unknown"
+            ),
+            (false, false) => format!(
+                "agent {target} did not come back after a restart of the hub; whether it had accepted is unknown"
+            ),
+        };
+        let failure = Failure { retryable, ..Failure::new(ErrorCode::AgentLost, message) };
+        call.tiers.last = Some(Box::new(failure.clone()));
+        self.clear_call_timer(index);
+        self.nobody_has(turn, index);
+        if retryable && self.queue_again(turn, index) {
+            return;
+        }
+        self.finish(turn, index, Some(target), None, &Ended::failed(failure));
+    }
+}
+
+impl Hub {
+    /// The hub drains: what waits stays in the store, for the hub that comes after.
+    pub(crate) fn rest_tasks(&mut self) {
+        for index in self.waiting.all() {
+            if self.calls.get(index).is_some_and(|call| call.task.is_some()) {
+                self.stop_waiting(index);
+                self.rest_task(index);
+            }
+        }
+    }
+
+    /// Leaves a task that has no leg as it is. `false`: it is a call.
+    pub(crate) fn rest_task(&mut self, index: usize) -> bool {
+        let Some(call) = self.calls.get_mut(index).filter(|call| call.task.is_some()) else { return false };
+        call.stage = Stage::Later;
+        self.clear_call_timer(index);
+        true
+    }
+
+    /// The hub stops at once: open tasks are left as the store has them, whatever becomes of connections.
+    pub(crate) fn leave_tasks(&mut self, turn: &mut Turn<'_>) {
+        for index in self.tasks.by_id.values().copied().collect::<Vec<_>>() {
+            self.stop_waiting(index);
+            self.clear_call_timer(index);
+            let Some(call) = self.calls.try_remove(index) else { continue };
+            for leg in call.legs.to_row() {
+                if let Some(leg) = self.legs.get_mut(leg) {
+                    leg.call = None;
+                }
+                self.free_leg(turn, leg);
+            }
+            self.memory.remove(call.entry);
+            for listener in call.listeners {
+                if let Some(agent) = self.registry.agents.get_mut(listener.agent) {
+                    agent.asked.remove(&listener.id);
+                    agent.tasks = agent.tasks.saturating_sub(1);
+                }
+            }
+        }
+        self.tasks = Tasks::default();
+    }
+}

@@ -1,0 +1,239 @@
+//! Between the hub and the store: what is written, what follows then, what is asked and who waits for the answer.
+
+use std::sync::Arc;
+
+use agent_reach_protocol::{Call as Asking, ErrorCode};
+use bytes::Bytes;
+
+use super::end::EndedTask;
+use super::meta::Query;
+use crate::calls::{Failure, Refusal};
+use crate::hub::{Hub, Turn};
+use crate::input::ConnectionId;
+use crate::registry::Asked;
+use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId};
+use crate::time::Now;
+
+/// What follows when a change is written.
+#[derive(Debug)]
+pub(super) enum After {
+    /// The task is accepted.
+    Accept(TaskId),
+    /// The CALL of this leg leaves for its provider.
+    Give(TaskId, usize),
+    /// The end is said.
+    End(Box<EndedTask>),
+}
+
+/// The CALL of an agent that waits for the store.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) key: usize,
+    pub(super) connection: ConnectionId,
+    /// Its id for the CALL.
+    pub(super) id: u64,
+    pub(super) request_id: Arc<str>,
+    pub(super) capability: Arc<str>,
+}
+
+/// Who waits for an answer of the store.
+#[derive(Debug)]
+pub(super) enum Waits {
+    /// This CALL, to be looked at again then.
+    Key(Waiter, Bytes),
+    /// This CALL repeats a task that has ended.
+    Replay(Waiter),
+    /// A `hub.tasks.*`.
+    Query(Waiter, Query),
+    /// A `hub.tasks.cancel` of an open task: no answer of the store, but the task's end.
+    Cancel(Waiter),
+    /// An agent that is owed results.
+    Owed(Arc<str>),
+}
+
+impl Waits {
+    const fn waiter(&self) -> Option<&Waiter> {
+        match self {
+            Self::Key(waiter, _) | Self::Replay(waiter) | Self::Query(waiter, _) | Self::Cancel(waiter) => {
+                Some(waiter)
+            }
+            Self::Owed(_) => None,
+        }
+    }
+}
+
+/// Most questions that are open.
+const QUESTIONS_MAX: usize = 4096;
+
+impl Hub {
+    /// A moment as it is stored: milliseconds since the Unix epoch.
+    pub(super) const fn unix(&self, now: Now) -> u64 {
+        self.settings.started_unix_ms.saturating_add(now.micros() / 1000)
+    }
+
+    /// A stored moment on the hub's clock; its start for what was before.
+    pub(super) const fn moment(&self, unix_ms: u64) -> Now {
+        Now::from_millis(unix_ms.saturating_sub(self.settings.started_unix_ms))
+    }
+
+    /// Has something written.
+    pub(super) fn change(&mut self, turn: &mut Turn<'_>, change: Change) -> u64 {
+        self.tasks.changes += 1;
+        turn.fx.changes.push((self.tasks.changes, change));
+        self.tasks.changes
+    }
+
+    /// Has something written, and something follow then.
+    pub(super) fn change_then(&mut self, turn: &mut Turn<'_>, change: Change, after: After) {
+        let number = self.change(turn, change);
+        self.tasks.after.push_back((number, after));
+    }
+
+    /// Asks the store on behalf of a CALL, which is open until the answer comes.
+    pub(super) fn ask_store(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        question: Question,
+        waits: impl FnOnce(Waiter) -> Waits,
+    ) -> Result<(), Refusal> {
+        let waiter = self.let_wait(key, asking)?;
+        self.question(turn, question, waits(waiter));
+        Ok(())
+    }
+
+    /// A CALL is open until the next question is answered.
+    pub(super) fn let_wait(&mut self, key: usize, asking: &Asking<'_>) -> Result<Waiter, Refusal> {
+        self.within_in_flight(key)?;
+        if self.tasks.waits.len() >= QUESTIONS_MAX {
+            return Err(Failure::overloaded("too many questions to the store are open").into());
+        }
+        let number = self.number();
+        let made = self.made_request_id(number);
+        let next = self.tasks.questions + 1;
+        let gone = || Refusal::new(ErrorCode::Internal, "the caller is not registered");
+        let agent = self.registry.agents.get_mut(key).ok_or_else(gone)?;
+        let connection = agent.session.ok_or_else(gone)?;
+        agent.asked.insert(asking.id, Asked::Question(next));
+        Ok(Waiter {
+            key,
+            connection,
+            id: asking.id,
+            request_id: asking.request_id.unwrap_or(&made).into(),
+            capability: asking.capability.into(),
+        })
+    }
+
+    /// Notes who waits for the next answer.
+    pub(super) fn waits(&mut self, waits: Waits) -> u64 {
+        self.tasks.questions += 1;
+        self.tasks.waits.insert(self.tasks.questions, waits);
+        self.tasks.questions
+    }
+
+    pub(super) fn question(&mut self, turn: &mut Turn<'_>, question: Question, waits: Waits) {
+        let number = self.waits(waits);
+        turn.fx.asks.push(Ask { number, question });
+    }
+
+    /// The connection of a CALL that waits for the store is gone.
+    pub(crate) fn forget_question(&mut self, number: u64) {
+        self.tasks.waits.remove(&number);
+    }
+
+    /// The caller no longer wants to know.
+    pub(crate) fn cancel_question(&mut self, turn: &mut Turn<'_>, number: u64) {
+        let Some(waits) = self.tasks.waits.remove(&number) else { return };
+        if let Some(waiter) = waits.waiter() {
+            self.answered(turn, waiter);
+            self.fail_waiter(turn, waiter, &Failure::new(ErrorCode::Cancelled, "cancelled").into());
+        }
+    }
+
+    /// Takes out who waits for an answer; `None` when nobody does any more.
+    pub(super) fn no_longer_waits(&mut self, turn: &mut Turn<'_>, number: u64) -> Option<Waits> {
+        let waits = self.tasks.waits.remove(&number)?;
+        match waits.waiter() {
+            Some(waiter) => self.answered(turn, waiter).then_some(waits),
+            None => Some(waits),
+        }
+    }
+
+    /// A CALL waits no longer. `false`: its connection is gone.
+    fn answered(&mut self, turn: &mut Turn<'_>, waiter: &Waiter) -> bool {
+        let agent = self.registry.agents.get_mut(waiter.key);
+        let Some(agent) = agent.filter(|agent| agent.session == Some(waiter.connection)) else {
+            return false;
+        };
+        agent.asked.remove(&waiter.id);
+        self.close_if_idle(turn, waiter.connection);
+        true
+    }
+
+    pub(super) fn fail_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, refusal: &Refusal) {
+        let request_id = Some(&*waiter.request_id);
+        self.send_refusal(turn, waiter.key, waiter.id, request_id, &waiter.capability, refusal);
+    }
+
+    pub(crate) fn on_store(&mut self, turn: &mut Turn<'_>, news: StoreNews) {
+        match news {
+            StoreNews::Written { up_to } => {
+                while self.tasks.after.front().is_some_and(|(number, _)| *number <= up_to) {
+                    let Some((_, after)) = self.tasks.after.pop_front() else { return };
+                    match after {
+                        After::Accept(task) => self.task_stored(turn, task),
+                        After::Give(task, leg) => self.give_booked(turn, task, leg),
+                        After::End(ended) => self.say_end(turn, *ended),
+                    }
+                }
+            }
+            StoreNews::Refused { numbers, reason } => {
+                let refused: Vec<TaskId> = self
+                    .tasks
+                    .after
+                    .iter()
+                    .filter(|(number, _)| numbers.contains(number))
+                    .filter_map(|(_, after)| match after {
+                        After::Accept(task) => Some(*task),
+                        After::Give(..) | After::End(_) => None,
+                    })
+                    .collect();
+                self.tasks.after.retain(|(number, _)| !numbers.contains(number));
+                for task in refused {
+                    self.task_refused(turn, task, &reason);
+                }
+            }
+            StoreNews::Writable(writable) => self.tasks.writable = writable,
+            StoreNews::Answered { number, answer } => self.on_answer(turn, number, answer),
+        }
+    }
+
+    fn on_answer(&mut self, turn: &mut Turn<'_>, number: u64, answer: Answer) {
+        let Some(waits) = self.no_longer_waits(turn, number) else { return };
+        match (waits, answer) {
+            (Waits::Owed(agent), Answer::Owed(ends)) => self.deliver_owed(turn, &agent, ends),
+            // The next look comes with the timer.
+            (Waits::Owed(_), _) => {}
+            (
+                Waits::Key(waiter, _)
+                | Waits::Replay(waiter)
+                | Waits::Query(waiter, _)
+                | Waits::Cancel(waiter),
+                Answer::Unreadable,
+            ) => {
+                let failure = Failure::overloaded("the store cannot be read now");
+                self.fail_waiter(turn, &waiter, &failure.into());
+            }
+            (Waits::Key(waiter, message), Answer::Key(kept)) => {
+                self.on_key(turn, &waiter, &message, kept);
+            }
+            (Waits::Replay(waiter), Answer::Task(row)) => self.on_replay(turn, &waiter, row.as_deref()),
+            (Waits::Query(waiter, query), answer) => self.on_query(turn, &waiter, query, answer),
+            (Waits::Key(waiter, _) | Waits::Replay(waiter) | Waits::Cancel(waiter), _) => {
+                let failure = Failure::new(ErrorCode::Internal, "the store answered another question");
+                self.fail_waiter(turn, &waiter, &failure.into());
+            }
+        }
+    }
+}

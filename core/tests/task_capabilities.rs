@@ -1,0 +1,218 @@
+//! `hub.tasks.*`, and request ids that only the store remembers.
+#![cfg(test)]
+
+mod world;
+
+use agent_reach_core::Settings;
+use agent_reach_protocol::{Call, ToAgent, decode_to_agent};
+use rmpv::Value;
+use world::*;
+
+fn pair() -> World {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w
+}
+
+/// Asks the hub, and gives the bodies of all it says.
+fn ask(w: &mut World, name: &str, id: u64, capability: &str, body: &Value) -> Vec<Value> {
+    let stream = capability.ends_with("watch");
+    let mut packed = Vec::new();
+    rmpv::encode::write_value(&mut packed, body).unwrap();
+    let asking = Call { stream, credit: Some(100), ..call(id, capability) };
+    w.say_bytes(name, agent_reach_protocol::encode(&asking, Some(&packed)));
+    w.write();
+    heard_values(w, name)
+}
+
+fn heard_values(w: &mut World, name: &str) -> Vec<Value> {
+    let batch = w.take(name);
+    let body = |outgoing: &agent_reach_core::Outgoing| {
+        let message = outgoing.message()?;
+        match decode_to_agent(&message).unwrap() {
+            (ToAgent::Result(result), None) => Some(Value::from(result.error?.code)),
+            (_, body) => rmpv::decode::read_value(&mut &*body?).ok(),
+        }
+    };
+    batch.iter().filter_map(body).collect()
+}
+
+fn map(entries: &[(&str, &str)]) -> Value {
+    Value::Map(entries.iter().map(|(key, value)| (Value::from(*key), Value::from(*value))).collect())
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// A value as a body.
+fn packed(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    rmpv::encode::write_value(&mut out, &Value::from(text)).unwrap();
+    out
+}
+
+#[test]
+fn the_owner_sees_its_tasks_open_and_ended_the_newest_first_and_nobody_else_does() {
+    let mut w = pair();
+    for id in 1..=5 {
+        let request_id = format!("r{id}");
+        w.say("c", &Call { request_id: Some(&request_id), ..task(id, "echo") });
+        w.write();
+        w.advance_alive(1);
+    }
+    w.say_bytes("p", agent_reach_protocol::encode(&completed(1), Some(&packed("done"))));
+    w.say("p", &accept(2));
+    w.write();
+    w.heard("c");
+    let all = ask(&mut w, "c", 10, "hub.tasks.list", &map(&[]));
+    let tasks = all[0]["tasks"].as_array().unwrap();
+    let states: Vec<&str> = tasks.iter().map(|task| text(task, "state")).collect();
+    assert_eq!(states, ["QUEUED", "QUEUED", "QUEUED", "RECEIVED", "SUCCEEDED"]);
+    let queued = ask(&mut w, "c", 11, "hub.tasks.list", &map(&[("state", "SUCCEEDED")]));
+    assert_eq!(queued[0]["tasks"].as_array().unwrap().len(), 1);
+    let before = text(&tasks[2], "task_id");
+    let older = ask(&mut w, "c", 12, "hub.tasks.list", &map(&[("before", before)]));
+    assert_eq!(older[0]["tasks"].as_array().unwrap().len(), 2);
+    let theirs = ask(&mut w, "p", 13, "hub.tasks.list", &map(&[]));
+    assert_eq!(theirs.last().unwrap()["tasks"].as_array().unwrap().len(), 0);
+    let ended = text(&tasks[4], "task_id");
+    let one = ask(&mut w, "c", 14, "hub.tasks.get", &map(&[("task_id", ended)]));
+    assert_eq!((text(&one[0], "result"), text(&one[0], "outcome")), ("done", "completed"));
+    assert_eq!(one[0]["attempts"].as_array().unwrap().len(), 1);
+    let open = text(&tasks[3], "task_id");
+    let two = ask(&mut w, "c", 15, "hub.tasks.get", &map(&[("task_id", open)]));
+    assert_eq!((text(&two[0], "state"), text(&two[0], "target")), ("RECEIVED", "p"));
+}
+
+#[test]
+fn another_s_task_an_unknown_one_and_no_task_id_at_all_answer_alike() {
+    let mut w = pair();
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.all_heard();
+    let own = w.only_task();
+    let unknown = "00000000-0000-7000-8000-000000000000";
+    let mut id = 10;
+    for capability in ["hub.tasks.get", "hub.tasks.cancel", "hub.tasks.watch"] {
+        for (who, task_id) in [("p", &*own), ("c", unknown), ("c", "nonsense")] {
+            id += 1;
+            let answer = ask(&mut w, who, id, capability, &map(&[("task_id", task_id)]));
+            assert_eq!(answer, [Value::from("invalid_request")], "{capability} {task_id}");
+        }
+    }
+    assert_eq!(w.hub.gauges().watches, 0);
+}
+
+#[test]
+fn a_cancel_is_answered_when_the_end_is_stored_and_the_provider_is_told() {
+    let mut w = pair();
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.all_heard();
+    let id = w.only_task();
+    let mut body = Vec::new();
+    rmpv::encode::write_value(&mut body, &map(&[("task_id", &id)])).unwrap();
+    w.say_bytes("c", agent_reach_protocol::encode(&call(2, "hub.tasks.cancel"), Some(&body)));
+    assert_eq!(w.heard("p"), ["CANCEL 1 the owner cancelled the task"]);
+    assert_eq!(w.heard("c"), [""; 0]);
+    w.write();
+    let heard = heard_values(&mut w, "c");
+    assert_eq!(heard[0], Value::from("cancelled"), "the task's own RESULT");
+    assert_eq!((text(&heard[1], "state"), &heard[1]["cancelled"]), ("FAILED", &Value::from(true)));
+    let again = ask(&mut w, "c", 3, "hub.tasks.cancel", &map(&[("task_id", &id)]));
+    assert_eq!(again[0]["cancelled"], Value::from(false));
+    assert_eq!(text(&again[0], "outcome"), "cancelled");
+}
+
+#[test]
+fn a_watch_shows_what_is_there_and_every_step_from_then_on() {
+    let mut w = pair();
+    w.say("c", &Call { stream: true, ..task(1, "echo") });
+    w.write();
+    w.all_heard();
+    let seen = ask(&mut w, "c", 2, "hub.tasks.watch", &map(&[]));
+    assert_eq!(text(&seen[0]["tasks"][0], "state"), "QUEUED");
+    assert_eq!(seen[1]["more"], Value::from(false));
+    w.say("p", &accept(1));
+    w.say_bytes("p", agent_reach_protocol::encode(&chunk(1, 0), Some(&packed("half"))));
+    w.say("p", &completed(1));
+    w.say("c", &Call { request_id: Some("s"), ..task(3, "nobody") });
+    w.write();
+    let events = heard_values(&mut w, "c");
+    let names: Vec<&str> =
+        events.iter().map(|event| text(event, "event")).filter(|e| !e.is_empty()).collect();
+    assert_eq!(names, ["task.received", "task.processing", "task.progress", "task.succeeded", "task.queued"]);
+    let progress = events.iter().find(|event| text(event, "event") == "task.progress").unwrap();
+    assert_eq!(text(progress, "progress"), "half");
+    // Another identity sees nothing of it.
+    let theirs = ask(&mut w, "p", 9, "hub.tasks.watch", &map(&[]));
+    assert_eq!(theirs.last().unwrap()["tasks"].as_array().unwrap().len(), 0);
+    w.say("c", &Call { request_id: Some("t"), ..task(4, "nobody") });
+    w.write();
+    assert_eq!(heard_values(&mut w, "p"), []);
+}
+
+#[test]
+fn a_watch_of_a_task_that_is_over_begins_with_its_end() {
+    let mut w = pair();
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.say("p", &completed(1));
+    w.write();
+    w.all_heard();
+    let id = w.only_task();
+    let seen = ask(&mut w, "c", 2, "hub.tasks.watch", &map(&[("task_id", &id)]));
+    assert_eq!(text(&seen[0]["tasks"][0], "state"), "SUCCEEDED");
+    assert_eq!(w.hub.gauges().watches, 1);
+}
+
+#[test]
+fn a_call_that_waits_for_the_store_can_be_cancelled_and_goes_with_its_connection() {
+    let mut w = pair();
+    w.say_bytes("c", agent_reach_protocol::encode(&call(1, "hub.tasks.list"), None));
+    w.say("c", &call(1, "echo"));
+    w.say("c", &cancel(1));
+    assert_eq!(w.heard("c"), ["ERROR invalid_request kind=10 id=1", "RESULT 1 cancelled"]);
+    w.say("c", &call(2, "hub.tasks.list"));
+    w.lose("c");
+    w.write();
+    w.join("c", caller("c"));
+    w.write();
+    assert_eq!(w.heard("c"), [""; 0]);
+}
+
+#[test]
+fn a_long_kept_id_is_known_after_a_crash_and_one_that_was_made_is_not() {
+    let mut w = pair();
+    let keyed = |id| Call { request_id: Some("user"), ..call(id, "echo") };
+    w.say_with("c", &keyed(1), "x");
+    w.say_with("p", &completed(1), "y");
+    w.say_with("c", &Call { request_id: Some("made"), keep_ms: Some(600_000), ..call(2, "echo") }, "x");
+    w.say_with("p", &completed(2), "y");
+    w.say("c", &task(3, "echo"));
+    w.write();
+    w.say("p", &completed(3));
+    w.write();
+    assert_eq!(w.disk.calls.len(), 1);
+    w.crash(Settings { started_unix_ms: 2_000_000, ..Settings::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.write();
+    w.all_heard();
+    w.say_with("c", &keyed(1), "x");
+    w.say_with("c", &keyed(2), "other");
+    w.say_with("c", &Call { request_id: Some("made"), ..call(3, "echo") }, "x");
+    w.say("c", &task(4, "echo"));
+    w.write();
+    assert_eq!(
+        w.heard("c"),
+        [
+            "RESULT 1 completed of=p duplicate \"y\"",
+            "RESULT 2 idempotency_conflict",
+            "RESULT 4 completed of=p task duplicate"
+        ]
+    );
+    assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=1 \"x\""], "it was not kept in the store");
+}
