@@ -8,6 +8,7 @@ pub mod driver;
 pub mod http;
 pub mod policy_file;
 pub mod server;
+pub mod store;
 pub mod telemetry;
 pub mod transport;
 pub mod websocket;

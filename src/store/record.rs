@@ -1,0 +1,129 @@
+//! What is written down about a call or task once it has ended.
+
+use std::sync::Arc;
+
+use agent_reach_core::TaskId;
+use serde::{Deserialize, Serialize};
+
+use super::{StoreError, StoreErrorKind};
+
+/// One call or task, for whoever asks afterwards what happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Hub-wide name of the call.
+    pub call_id: Arc<str>,
+    /// Of a task, its name.
+    pub task: Option<TaskId>,
+    /// One intent of the caller.
+    pub request_id: Arc<str>,
+    /// Who asked: an agent_id.
+    pub caller: Arc<str>,
+    /// Who did it, if anybody did: an agent_id.
+    pub target: Option<Arc<str>>,
+    /// As asked for.
+    pub capability: Arc<str>,
+    /// `call`, `task` or `notify`.
+    pub mode: &'static str,
+    /// When it came. Milliseconds since the Unix epoch.
+    pub started_ms: u64,
+    /// When it ended. Milliseconds since the Unix epoch.
+    pub ended_ms: u64,
+    /// `completed`, or an error code.
+    pub outcome: &'static str,
+    /// Tries in all.
+    pub attempts: u32,
+}
+
+impl Record {
+    /// About how much memory it takes. Bytes.
+    pub fn size(&self) -> usize {
+        let texts = [&self.call_id, &self.request_id, &self.caller, &self.capability];
+        let texts = texts.into_iter().chain(&self.target).map(|text| text.len()).sum::<usize>();
+        size_of::<Self>() + texts
+    }
+}
+
+/// A record as it is read back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredRecord {
+    /// See [`Record::call_id`].
+    pub call_id: String,
+    /// The text of [`Record::task`].
+    pub task: Option<String>,
+    /// See [`Record::request_id`].
+    pub request_id: String,
+    /// See [`Record::caller`].
+    pub caller: String,
+    /// See [`Record::target`].
+    pub target: Option<String>,
+    /// See [`Record::capability`].
+    pub capability: String,
+    /// See [`Record::mode`].
+    pub mode: String,
+    /// See [`Record::started_ms`].
+    pub started_ms: u64,
+    /// See [`Record::ended_ms`].
+    pub ended_ms: u64,
+    /// See [`Record::outcome`].
+    pub outcome: String,
+    /// See [`Record::attempts`].
+    pub attempts: u32,
+}
+
+/// As it stands in a block: an array, in this order. A later version may add to its end.
+type Row<'a> =
+    (&'a str, Option<String>, &'a str, &'a str, Option<&'a str>, &'a str, &'a str, u64, u64, &'a str, u32);
+
+/// Records that were gathered and are stored as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordBlock {
+    /// When the first of them ended. Milliseconds since the Unix epoch.
+    pub first_ms: u64,
+    /// When the last of them ended. Milliseconds since the Unix epoch.
+    pub last_ms: u64,
+    /// How many.
+    pub count: u32,
+    /// MessagePack: an array of records, each an array.
+    pub bytes: Vec<u8>,
+}
+
+impl RecordBlock {
+    /// The block of some records; `None` without any.
+    pub fn of(records: &[Record]) -> Option<Self> {
+        let ends = || records.iter().map(|record| record.ended_ms);
+        let rows: Vec<Row<'_>> = records.iter().map(row).collect();
+        // Writing texts and numbers into memory does not fail.
+        let bytes = rmp_serde::to_vec(&rows).ok()?;
+        Some(Self {
+            first_ms: ends().min()?,
+            last_ms: ends().max()?,
+            count: u32::try_from(records.len()).unwrap_or(u32::MAX),
+            bytes,
+        })
+    }
+
+    /// The records in it.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Corrupt`] when it is not what was written.
+    pub fn records(&self) -> Result<Vec<StoredRecord>, StoreError> {
+        rmp_serde::from_slice(&self.bytes)
+            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("a block of records: {error}")))
+    }
+}
+
+fn row(record: &Record) -> Row<'_> {
+    (
+        &record.call_id,
+        record.task.map(|task| task.to_string()),
+        &record.request_id,
+        &record.caller,
+        record.target.as_deref(),
+        &record.capability,
+        record.mode,
+        record.started_ms,
+        record.ended_ms,
+        record.outcome,
+        record.attempts,
+    )
+}
