@@ -1,5 +1,6 @@
 //! The Agent-Reach hub.
 
+pub mod callbacks;
 pub mod certs;
 pub mod cli;
 pub mod config;
