@@ -13,12 +13,15 @@ use std::time::Duration;
 
 use agent_reach_core::{
     Batch, ConnectionId, Counters, Effects, Fact, Gauges, Hub, Input, Now, Outgoing, Peer, Policy, Settings,
+    StoreNews,
 };
 use agent_reach_protocol::FieldError;
 use bytes::Bytes;
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::store::{Restored, StoreHandle};
 
 /// Most messages that are handed in at once: they are decoded under the lock.
 const TURN_MESSAGES: usize = 32;
@@ -98,6 +101,7 @@ thread_local! {
 /// The core behind its lock.
 pub struct Driver {
     inner: Mutex<Inner>,
+    store: Option<StoreHandle>,
     started: Instant,
     observer: Arc<dyn Observer>,
     timer: Notify,
@@ -107,15 +111,44 @@ pub struct Driver {
 impl Driver {
     /// A hub that has just started. [`Driver::keep_time`] has to run for its deadlines.
     pub fn new(settings: Settings, policy: Policy, observer: Arc<dyn Observer>) -> Arc<Self> {
-        let inner = Inner {
-            hub: Hub::new(settings, policy),
-            connections: Slab::new(),
-            generation: 0,
-            expiries: BTreeSet::new(),
-            armed: None,
-        };
+        Self::with(Hub::new(settings, policy), None, observer)
+    }
+
+    /// The same, that takes up what a store kept of an earlier hub. The store's news have to come to
+    /// [`Driver::store_news`].
+    pub fn over(
+        mut settings: Settings,
+        policy: Policy,
+        observer: Arc<dyn Observer>,
+        store: StoreHandle,
+        restored: Restored,
+    ) -> Arc<Self> {
+        settings.store = true;
+        let mut hub = Hub::new(settings, policy);
+        let mut effects = Effects::default();
+        let now = Now::default();
+        for key in restored.keys {
+            hub.restore_key(now, &key.identity, &key.request_id, key.until);
+        }
+        for agent in restored.owed {
+            hub.restore_owed(agent);
+        }
+        for task in restored.open {
+            hub.restore_task(now, task, &mut effects);
+        }
+        store.write(effects.changes.drain(..));
+        for fact in &effects.facts {
+            observer.fact(fact);
+        }
+        Self::with(hub, Some(store), observer)
+    }
+
+    fn with(hub: Hub, store: Option<StoreHandle>, observer: Arc<dyn Observer>) -> Arc<Self> {
+        let inner =
+            Inner { hub, connections: Slab::new(), generation: 0, expiries: BTreeSet::new(), armed: None };
         Arc::new(Self {
             inner: Mutex::new(inner),
+            store,
             started: Instant::now(),
             observer,
             timer: Notify::new(),
@@ -184,6 +217,11 @@ impl Driver {
         }
     }
 
+    /// The store has something to say.
+    pub fn store_news(&self, news: StoreNews) {
+        self.settle(self.lock(), self.now(), [Input::Store(news)], None);
+    }
+
     /// Starts the drain.
     pub fn drain(&self, drain_ms: u64) {
         self.settle(self.lock(), self.now(), [Input::Drain { drain_ms }], None);
@@ -203,6 +241,15 @@ impl Driver {
             }
             notified.await;
         }
+    }
+
+    /// What keeps the hub from all of its work, in a word: it drains, or its store cannot be written.
+    pub fn unready(&self) -> Option<&'static str> {
+        let inner = self.lock();
+        if inner.hub.is_draining() {
+            return Some("draining");
+        }
+        inner.hub.is_store_ill().then_some("store cannot be written")
     }
 
     /// Whether the hub takes new sessions.
@@ -277,6 +324,13 @@ impl Driver {
                 let slot = inner.connections.get_mut(connection.index as usize);
                 let slot = slot.filter(|slot| slot.generation == connection.generation);
                 wakers.extend(slot.and_then(|slot| slot.waker.take()));
+            }
+            if let Some(store) = &self.store
+                && !(effects.changes.is_empty() && effects.asks.is_empty())
+            {
+                // Under the lock, which keeps them in order; nothing there waits.
+                store.write(effects.changes.drain(..));
+                effects.asks.drain(..).for_each(|ask| store.ask(ask));
             }
             let due = inner.next_due();
             let sooner = due.is_some_and(|due| inner.armed.is_none_or(|armed| due < armed));

@@ -7,6 +7,7 @@ pub mod config;
 pub mod connection;
 pub mod driver;
 pub mod http;
+pub mod keeping;
 pub mod policy_file;
 pub mod server;
 pub mod store;

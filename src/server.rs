@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach_core::{BreakerSettings, Fact, Outcome, Policy, Settings};
+use agent_reach_core::{BreakerSettings, Durable, Fact, Outcome, Policy, Settings};
 use agent_reach_protocol::ErrorCode;
 use agent_reach_protocol::names::{NameError, Pattern};
 use serde::Serialize;
@@ -14,10 +14,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::config::{Config, Problem};
+use crate::config::{self, Config, Problem};
 use crate::driver::{Driver, Observer};
 use crate::http::{self, AllowedHosts, ServeOptions};
+use crate::keeping::{KeepError, Keeping, unix_ms};
 use crate::policy_file::{PolicyFile, Rule};
+use crate::store::StoreHandle;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{Metrics, tls_reason};
 use crate::transport::identity::IdentityError;
@@ -51,6 +53,9 @@ pub enum StartError {
     /// The system has no threads for connections.
     #[error("agents.threads: cannot start them: {0}")]
     Threads(std::io::Error),
+    /// There is no store, or deliveries cannot be made.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
     /// The system has no randomness.
     #[error("no random numbers from the system")]
     Random,
@@ -76,6 +81,7 @@ pub struct Ready {
 /// A hub that serves.
 pub struct Server {
     driver: Arc<Driver>,
+    store: StoreHandle,
     ready: Ready,
     drain_ms: u64,
     tasks: JoinSet<()>,
@@ -94,40 +100,25 @@ impl Server {
         let tls = tls::server_config(&config.tls_files())?;
         let agents = bind("agents.listen", config.agents.listen).await?;
         let threads = Threads::start(config.agents.threads as usize).map_err(StartError::Threads)?;
-        let watcher = Arc::new(Watcher { metrics: Metrics::new() });
-        let driver = Driver::new(settings(config)?, policy, Arc::clone(&watcher) as Arc<dyn Observer>);
+        let metrics = Arc::new(Metrics::new());
+        let (keeping, restored) = Keeping::open(config, &metrics)?;
+        let (store, keeping) = (keeping.store(), Arc::new(keeping));
+        let watcher = Arc::new(Watcher { metrics, keeping: Arc::clone(&keeping) });
+        let settings = Settings { callbacks: keeping.callback_rule(), ..settings(config)? };
+        let observer = Arc::clone(&watcher) as Arc<dyn Observer>;
+        let driver = Driver::over(settings, policy, observer, store.clone(), restored);
+        keeping.connect(&driver);
         let mut tasks = JoinSet::new();
+        if let Some(deliveries) = keeping.deliveries(config, &watcher.metrics)? {
+            tasks.spawn(deliveries);
+        }
 
         let http = match &config.http {
-            Some(section) => {
-                let socket = bind("http.listen", section.listen).await?;
-                let scheme = if section.cert.is_some() { "https" } else { "http" };
-                let address = url(scheme, &socket, section.listen);
-                let health = Arc::clone(&driver);
-                let routes = http::health_router(move || !health.is_draining());
-                let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
-                let tls = match (&section.cert, &section.key) {
-                    (Some(cert), Some(key)) => Some(watch::channel(tls::http_server_config(cert, key)?).1),
-                    _ => None,
-                };
-                let options = ServeOptions { tls, ..ServeOptions::default() };
-                tasks.spawn(http::serve(socket, router, options, std::future::pending()));
-                Some(address)
-            }
+            Some(section) => Some(health(section, &driver, &mut tasks).await?),
             None => None,
         };
         let metrics = match &config.metrics {
-            Some(section) => {
-                let socket = bind("metrics.listen", section.listen).await?;
-                let address = url("http", &socket, section.listen);
-                let (scraped, figures) = (Arc::clone(&watcher), Arc::clone(&driver));
-                let router = http::metrics_router(move || {
-                    let (counters, gauges) = figures.figures();
-                    scraped.metrics.scrape(&counters, &gauges, &figures.queued())
-                });
-                tasks.spawn(http::serve(socket, router, ServeOptions::default(), std::future::pending()));
-                Some(address)
-            }
+            Some(section) => Some(prometheus(section, &driver, &watcher, &mut tasks).await?),
             None => None,
         };
         tasks.spawn(watcher.metrics.upkeep());
@@ -150,7 +141,7 @@ impl Server {
         tasks.spawn(listener.run());
         warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
-        Ok(Self { driver, ready, drain_ms: config.agents.drain_ms, tasks })
+        Ok(Self { driver, store, ready, drain_ms: config.agents.drain_ms, tasks })
     }
 
     /// Where it can be reached.
@@ -183,8 +174,54 @@ impl Server {
             warn!("connections are still open at the end of the drain");
         }
         self.tasks.shutdown().await;
+        let store = self.store;
+        match tokio::task::spawn_blocking(move || store.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "not all could be stored"),
+            Err(error) => warn!(%error, "the store did not close"),
+        }
         info!("stopped");
     }
+}
+
+/// Serves health. Gives its address.
+async fn health(
+    section: &config::Http,
+    driver: &Arc<Driver>,
+    tasks: &mut JoinSet<()>,
+) -> Result<String, StartError> {
+    let socket = bind("http.listen", section.listen).await?;
+    let scheme = if section.cert.is_some() { "https" } else { "http" };
+    let address = url(scheme, &socket, section.listen);
+    let hub = Arc::clone(driver);
+    let routes = http::health_router(move || hub.unready());
+    let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
+    let tls = match (&section.cert, &section.key) {
+        (Some(cert), Some(key)) => Some(watch::channel(tls::http_server_config(cert, key)?).1),
+        _ => None,
+    };
+    let options = ServeOptions { tls, ..ServeOptions::default() };
+    tasks.spawn(http::serve(socket, router, options, std::future::pending()));
+    Ok(address)
+}
+
+/// Serves metrics. Gives their address.
+async fn prometheus(
+    section: &config::Metrics,
+    driver: &Arc<Driver>,
+    watcher: &Arc<Watcher>,
+    tasks: &mut JoinSet<()>,
+) -> Result<String, StartError> {
+    let socket = bind("metrics.listen", section.listen).await?;
+    let address = url("http", &socket, section.listen);
+    let (scraped, figures) = (Arc::clone(watcher), Arc::clone(driver));
+    let router = http::metrics_router(move || {
+        let (counters, gauges) = figures.figures();
+        let stored = scraped.keeping.figures();
+        scraped.metrics.scrape(&counters, &gauges, &figures.queued(), Some(&stored))
+    });
+    tasks.spawn(http::serve(socket, router, ServeOptions::default(), std::future::pending()));
+    Ok(address)
 }
 
 /// Says what in a configuration is allowed and most likely not meant.
@@ -249,6 +286,13 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
         },
         queue_len: limits.queue_len,
         outbound_total: limits.queue_bytes,
+        started_unix_ms: unix_ms(),
+        records: true,
+        durable: match dedupe.durable {
+            config::Durable::Tasks => Durable::Tasks,
+            config::Durable::Keyed => Durable::Keyed,
+            config::Durable::All => Durable::All,
+        },
         dedupe_ttl_ms: dedupe.ttl_ms,
         dedupe_bytes: dedupe.max_bytes,
         ..Settings::default()
@@ -278,13 +322,15 @@ fn rules(file: &PolicyFile) -> Result<Policy, StartError> {
 
 /// Writes down what the core and the listener say.
 struct Watcher {
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
+    keeping: Arc<Keeping>,
 }
 
 impl Observer for Watcher {
     fn fact(&self, fact: &Fact) {
         self.metrics.record(fact);
         logging::log_fact(fact);
+        self.keeping.fact(fact);
     }
 
     fn hop(&self, inside: Duration) {

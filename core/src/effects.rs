@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{CallMode, ErrorCode};
 
 use crate::input::ConnectionId;
-use crate::store::{Ask, Change};
+use crate::store::{Ask, Change, TaskId};
 
 /// What one `handle` asks of the shell. The shell keeps one and clears it after use.
 #[derive(Debug, Default)]
@@ -118,6 +118,29 @@ impl Tier {
     }
 }
 
+/// What an execution record says of an ended call. Moments are milliseconds since the Unix epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallRecord {
+    /// Hub-wide name of the call.
+    pub call_id: Arc<str>,
+    /// Of a task, its name.
+    pub task: Option<TaskId>,
+    /// One intent of the caller.
+    pub request_id: Arc<str>,
+    /// The caller's agent_id.
+    pub caller: Arc<str>,
+    /// Who did it, or had it last.
+    pub target: Option<Arc<str>>,
+    /// As asked for.
+    pub capability: Arc<str>,
+    /// When it came.
+    pub started_ms: u64,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// Tries in all.
+    pub attempts: u32,
+}
+
 /// Something that happened, told once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
@@ -173,6 +196,13 @@ pub enum Fact {
         process_us: Option<u64>,
         /// From CALL to the end, in microseconds.
         total_us: u64,
+        /// What is written down of it; none of what the hub itself answered, and none where nobody keeps records.
+        record: Option<Box<CallRecord>>,
+    },
+    /// The end of a task is stored.
+    TaskEnded {
+        /// It goes to a URL as well.
+        callback: bool,
     },
     /// A request id was seen before, or forgotten early.
     Dedupe(DedupeOutcome),

@@ -124,7 +124,7 @@ impl Hub {
             draining: None,
             watch_waiting: 0,
             next_call: 1,
-            tasks: Tasks::default(),
+            tasks: Tasks::new(settings.store),
             sweep_at: None,
             epoch,
             settings,
@@ -216,6 +216,11 @@ impl Hub {
     pub fn queued(&self) -> Vec<(Option<Arc<str>>, usize)> {
         let offered = |name: &Arc<str>| self.registry.names.get(name).map(|(own, _)| Arc::clone(own));
         self.waiting.by_name().map(|(name, len)| (offered(name), len)).collect()
+    }
+
+    /// Whether there is a store that takes no new tasks.
+    pub fn is_store_ill(&self) -> bool {
+        self.settings.store && !self.tasks.writable()
     }
 
     /// Whether the hub is draining.

@@ -46,7 +46,7 @@ mod waiting;
 pub use authz::{Policy, Rule};
 pub use breaker::BreakerSettings;
 pub use calls::without_body;
-pub use effects::{DedupeOutcome, Effects, Fact, Liveness, Outcome, Tier};
+pub use effects::{CallRecord, DedupeOutcome, Effects, Fact, Liveness, Outcome, Tier};
 pub use hub::Hub;
 pub use input::{ConnectionId, Input, Peer};
 pub use meta::HUB_CAPABILITIES;

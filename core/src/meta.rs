@@ -256,6 +256,7 @@ impl Hub {
             accept_us: None,
             process_us: None,
             total_us: 0,
+            record: None,
         });
     }
 

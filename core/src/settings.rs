@@ -96,6 +96,8 @@ pub struct Settings {
     pub watch_bytes: usize,
     /// Whether there is a store: without one there are no tasks. Default false.
     pub store: bool,
+    /// Whether records of ended calls are wanted. Default false.
+    pub records: bool,
     /// What the store keeps of calls. Default keyed.
     pub durable: Durable,
     /// The hub's start, in milliseconds since the Unix epoch: what is stored has moments that outlive the process.
@@ -145,6 +147,7 @@ impl Default for Settings {
             names: 10_000,
             watch_bytes: 16 << 20,
             store: false,
+            records: false,
             durable: Durable::Keyed,
             started_unix_ms: 0,
             task_bytes: 512 << 20,

@@ -104,7 +104,7 @@ impl Gauges {
             waiting: hub.waiting.len(),
             tasks: hub.tasks.counts(),
             task_bytes: hub.tasks.bytes(),
-            store_ill: hub.settings.store && !hub.tasks.writable(),
+            store_ill: hub.is_store_ill(),
             watches: hub.watches.len(),
             timers: hub.timers.len(),
             outbound_bytes: hub.outbound_bytes,

@@ -191,15 +191,8 @@ const SECTIONS: [&str; 13] = [
     "tracing",
 ];
 
-const WITHOUT_EFFECT: [&str; 13] = [
+const WITHOUT_EFFECT: [&str; 6] = [
     "http.tokens",
-    "dedupe.durable",
-    "store.path",
-    "store.flush_ms",
-    "callbacks.allowed_hosts",
-    "callbacks.secret_file",
-    "callbacks.ca",
-    "callbacks.schedule_ms",
     "audit.path",
     "audit.rotate_bytes",
     "audit.keep",

@@ -208,8 +208,8 @@ impl Default for Breaker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durable {
-    /// None: a restart forgets them.
-    None,
+    /// Those of tasks alone.
+    Tasks,
     /// Those of a request_id that is to be kept long, which is what a user gave.
     Keyed,
     /// All.
@@ -224,7 +224,7 @@ pub struct Dedupe {
     pub ttl_ms: u64,
     /// Most memory for outcomes. Bytes, 0..=1_099_511_627_776, default 268_435_456.
     pub max_bytes: usize,
-    /// What also goes to the store: `none`, `keyed` or `all`. Default `keyed`.
+    /// What also goes to the store: `tasks`, `keyed` or `all`. Default `keyed`.
     pub durable: Durable,
 }
 

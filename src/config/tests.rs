@@ -95,7 +95,7 @@ open_ms = 10
 [dedupe]
 ttl_ms = 1
 max_bytes = 0
-durable = "none"
+durable = "tasks"
 [store]
 path = "/var/lib/hub.db"
 flush_ms = 0
@@ -116,7 +116,7 @@ format = "json"
 "#;
     let config = world.load(&format!("{GOOD}{rest}"), &[]).unwrap();
     assert_eq!(config.breaker.min_success, 1.0);
-    assert_eq!(config.dedupe.durable, Durable::None);
+    assert_eq!(config.dedupe.durable, Durable::Tasks);
     assert_eq!(config.tracing.format, LogFormat::Json);
     assert_eq!(config.store.path, PathBuf::from("/var/lib/hub.db"));
     assert_eq!(config.http.as_ref().unwrap().tokens, world.at("t.toml"));
@@ -127,8 +127,8 @@ format = "json"
 fn only_keys_that_were_written_are_said_to_be_without_effect() {
     let world = World::new();
     assert!(world.load(GOOD, &[]).unwrap().without_effect().is_empty());
-    let config = world.load(&format!("{GOOD}[store]\nflush_ms = 5\n"), &[("AGENT_REACH__AUDIT__KEEP", "3")]);
-    assert_eq!(config.unwrap().without_effect(), ["store.flush_ms", "audit.keep"]);
+    let config = world.load(&format!("{GOOD}[audit]\nflush_ms = 5\n"), &[("AGENT_REACH__AUDIT__KEEP", "3")]);
+    assert_eq!(config.unwrap().without_effect(), ["audit.keep", "audit.flush_ms"]);
 }
 
 #[test]

@@ -9,18 +9,20 @@ use axum::routing::get;
 use super::{Problem, with_problems};
 
 /// Health for whoever supervises the hub. `/healthz` is 200 `ok` while the process answers at all; `/readyz`
-/// is 200 `ready` while `ready` says so, and 503 `draining` when not.
+/// is 200 `ready`, or 503 and the word that `unready` gives: `draining`, or what else keeps the hub from its work.
 ///
 /// They are two since a hub that drains is well: a supervisor must send it no new clients, and must not
 /// restart it.
-pub fn health_router<R>(ready: R) -> Router
+pub fn health_router<R>(unready: R) -> Router
 where
-    R: Fn() -> bool + Clone + Send + Sync + 'static,
+    R: Fn() -> Option<&'static str> + Clone + Send + Sync + 'static,
 {
     let healthz = async || text(StatusCode::OK, "text/plain; charset=utf-8", "ok".into());
     let readyz = async move || {
-        let (status, word) =
-            if ready() { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "draining") };
+        let (status, word) = match unready() {
+            None => (StatusCode::OK, "ready"),
+            Some(word) => (StatusCode::SERVICE_UNAVAILABLE, word),
+        };
         text(status, "text/plain; charset=utf-8", word.into())
     };
     Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz))

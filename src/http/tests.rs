@@ -72,7 +72,7 @@ fn request(method: &str, path: &str, host: &str) -> String {
 
 fn health(ready: bool, origins: &[&str]) -> Router {
     let origins: Vec<String> = origins.iter().map(|origin| (*origin).to_owned()).collect();
-    listener_router(health_router(move || ready), AllowedHosts::new(&origins))
+    listener_router(health_router(move || (!ready).then_some("draining")), AllowedHosts::new(&origins))
 }
 
 fn problem(answer: &str) -> serde_json::Value {
@@ -85,7 +85,7 @@ fn problem(answer: &str) -> serde_json::Value {
 async fn health_is_told_apart_from_readiness() {
     let ready = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&ready);
-    let routes = health_router(move || asked.load(Ordering::SeqCst));
+    let routes = health_router(move || (!asked.load(Ordering::SeqCst)).then_some("draining"));
     let world = serving(listener_router(routes, AllowedHosts::new(&[])), ServeOptions::default()).await;
     for (path, to, status, body) in [
         ("/healthz", true, "200 OK", "ok"),

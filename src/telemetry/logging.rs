@@ -68,7 +68,7 @@ pub fn log_fact(fact: &Fact) {
             info!(agent_id = cut(agent), to = to.as_str(), "liveness changed");
         }
         Fact::SlowConsumer { agent } => warn!(agent_id = cut(agent), "slow consumer"),
-        Fact::CallEnded { capability, mode, outcome, accept_us, process_us, total_us } => debug!(
+        Fact::CallEnded { capability, mode, outcome, accept_us, process_us, total_us, record: _ } => debug!(
             capability = capability.as_deref().map(cut),
             mode = mode.as_str(),
             outcome = outcome.as_str(),
@@ -77,6 +77,7 @@ pub fn log_fact(fact: &Fact) {
             total_us,
             "call ended"
         ),
+        Fact::TaskEnded { callback } => debug!(callback, "task end stored"),
         Fact::Dedupe(outcome) => debug!(outcome = outcome.as_str(), "request_id known"),
         Fact::Retry(tier) => debug!(tier = tier.as_str(), "call tried again"),
     }

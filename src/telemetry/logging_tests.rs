@@ -44,6 +44,7 @@ fn call_ended() -> Fact {
         accept_us: Some(1),
         process_us: None,
         total_us: 2,
+        record: None,
     }
 }
 

@@ -475,18 +475,24 @@ impl Hub {
     }
 
     /// Refuses a CALL that was read.
-    fn refuse_asking(&mut self, turn: &mut Turn<'_>, key: usize, asking: &Asking<'_>, refusal: &Refusal) {
+    pub(crate) fn refuse_asking(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        refusal: &Refusal,
+    ) {
         let name = names::fold(asking.capability);
         let capability = self.registry.names.get(&name).map(|(own, _)| Arc::clone(own));
         let mode = asking.mode.unwrap_or(CallMode::Call);
-        self.send_refusal(turn, key, asking.id, asking.request_id, &name, refusal);
-        self.record_refusal(turn, capability, mode, refusal);
+        let record = self.send_refusal(turn, key, asking.id, asking.request_id, &name, refusal);
+        self.record_refusal(turn, capability, mode, refusal, record);
     }
 
     /// Refuses a CALL whose header could not be read.
     pub(crate) fn refuse_call(&mut self, turn: &mut Turn<'_>, key: usize, id: u64, refusal: &Refusal) {
-        self.send_refusal(turn, key, id, None, "", refusal);
-        self.record_refusal(turn, None, CallMode::Call, refusal);
+        let record = self.send_refusal(turn, key, id, None, "", refusal);
+        self.record_refusal(turn, None, CallMode::Call, refusal, record);
     }
 
     pub(crate) fn number(&mut self) -> u64 {

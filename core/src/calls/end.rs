@@ -10,7 +10,7 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
-use crate::effects::{DedupeOutcome, Fact, Outcome};
+use crate::effects::{CallRecord, DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::idempotency::Kept;
 use crate::session::Lane;
@@ -197,6 +197,7 @@ impl Hub {
             Outcome::Completed => self.counters.calls_completed += 1,
             Outcome::Failed(_) => self.counters.calls_failed += 1,
         }
+        let record = self.record_of(turn.now, &call, target);
         turn.fx.facts.push(Fact::CallEnded {
             capability: Some(Arc::clone(&call.capability)),
             mode: call.mode,
@@ -204,6 +205,7 @@ impl Hub {
             accept_us: call.accepted_at.map(|at| at.micros_since(call.started)),
             process_us: call.accepted_at.map(|at| turn.now.micros_since(at)),
             total_us: turn.now.micros_since(call.started),
+            record,
         });
         self.traces.push(Trace {
             number: call.number,
@@ -229,6 +231,25 @@ impl Hub {
                 self.close_if_idle(turn, session);
             }
         }
+    }
+
+    /// What is written down of an ended call.
+    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<Box<CallRecord>> {
+        let task = call.task.as_deref();
+        let earlier = task.map_or(0, |task| task.earlier);
+        self.settings.records.then(|| {
+            Box::new(CallRecord {
+                call_id: (&*CallId::new(self.epoch(), call.number)).into(),
+                task: task.map(|task| task.id),
+                request_id: Arc::clone(&call.request_id),
+                caller: Arc::clone(&call.caller),
+                target: target.or(call.attempts.last().map(|tried| &tried.target)).cloned(),
+                capability: Arc::clone(&call.capability),
+                started_ms: task.map_or_else(|| self.unix(call.started), |task| task.created),
+                ended_ms: self.unix(now),
+                attempts: u32::try_from(call.attempts.len() + earlier).unwrap_or(u32::MAX),
+            })
+        })
     }
 
     /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id. `whole`: with
@@ -367,7 +388,7 @@ impl Hub {
         request_id: Option<&str>,
         capability: &str,
         refusal: &Refusal,
-    ) {
+    ) -> Option<Box<CallRecord>> {
         let number = self.number();
         let made = request_id.is_none().then(|| self.made_request_id(number));
         let call_id = CallId::new(self.epoch(), number);
@@ -382,17 +403,27 @@ impl Hub {
         };
         let message = encode(&result, None);
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
-        let Some(agent) = self.registry.agents.get(key) else { return };
+        let agent = self.registry.agents.get(key)?;
         let mut log = self.traces.log(turn.now, refusal.note);
         log.step(turn.now, Step::Ended(Outcome::Failed(refusal.failure.code)));
-        self.traces.push(Trace {
-            number,
-            request_id: request_id.or(made.as_deref()).unwrap_or_default().into(),
-            caller: Arc::clone(&agent.id),
-            capability: capability.into(),
-            started: turn.now,
-            log,
+        let request_id: Arc<str> = request_id.or(made.as_deref()).unwrap_or_default().into();
+        let (caller, capability): (Arc<str>, Arc<str>) = (Arc::clone(&agent.id), capability.into());
+        let now_ms = self.unix(turn.now);
+        let record = self.settings.records.then(|| {
+            Box::new(CallRecord {
+                call_id: (&*call_id).into(),
+                task: None,
+                request_id: Arc::clone(&request_id),
+                caller: Arc::clone(&caller),
+                target: None,
+                capability: Arc::clone(&capability),
+                started_ms: now_ms,
+                ended_ms: now_ms,
+                attempts: 0,
+            })
         });
+        self.traces.push(Trace { number, request_id, caller, capability, started: turn.now, log });
+        record
     }
 
     pub(crate) fn record_refusal(
@@ -401,6 +432,7 @@ impl Hub {
         capability: Option<Arc<str>>,
         mode: CallMode,
         refusal: &Refusal,
+        record: Option<Box<CallRecord>>,
     ) {
         self.counters.calls_failed += 1;
         turn.fx.facts.push(Fact::CallEnded {
@@ -410,6 +442,7 @@ impl Hub {
             accept_us: None,
             process_us: None,
             total_us: 0,
+            record,
         });
     }
 }

@@ -113,6 +113,7 @@ impl Hub {
             created,
             updated: created,
             reply_to: reply_to.clone(),
+            callback: asking.callback_url.is_some(),
             bytes,
         }));
         let new = NewTask {
@@ -203,8 +204,7 @@ impl Hub {
             }
         } else if !stored {
             let failure = Failure::overloaded(&format!("{LISTENERS_MAX} CALLs wait for this task already"));
-            let request_id = asking.request_id;
-            return self.send_refusal(turn, key, asking.id, request_id, asking.capability, &failure.into());
+            return self.refuse_asking(turn, key, asking, &failure.into());
         }
         if stored {
             self.say_accepted(turn, index, listener);

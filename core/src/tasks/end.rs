@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::calls::{Call, Ended};
-use crate::effects::Outcome;
+use crate::effects::{Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::store::{Change, TaskEnd, TaskRow, TaskState};
@@ -18,6 +18,7 @@ pub(super) struct EndedTask {
     pub(super) row: TaskRow,
     pub(super) identity: Arc<str>,
     reply_to: Option<Arc<str>>,
+    callback: bool,
     end: Bytes,
     /// CALLs that wait for it: connection, agent and id.
     listeners: Vec<(ConnectionId, usize, u64)>,
@@ -73,6 +74,7 @@ impl Hub {
             },
             identity: Arc::clone(&task.identity),
             reply_to: task.reply_to.clone(),
+            callback: task.callback,
             end: end.clone(),
             listeners: listeners.collect(),
             cancels: self.tasks.cancels.remove(&task.id).unwrap_or_default(),
@@ -97,6 +99,7 @@ impl Hub {
             _ => "task.failed",
         };
         self.announce_task_end(turn, &ended, event);
+        turn.fx.facts.push(Fact::TaskEnded { callback: ended.callback });
         let task = ended.row.id;
         let recipients: Vec<Arc<str>> =
             [Some(Arc::clone(&ended.row.agent)), ended.reply_to].into_iter().flatten().collect();

@@ -41,6 +41,8 @@ pub(crate) struct Task {
     pub(crate) updated: u64,
     /// The agent_id that gets its result as well.
     pub(crate) reply_to: Option<Arc<str>>,
+    /// Whether a URL gets its result as well.
+    pub(crate) callback: bool,
     /// What it counts among all open tasks.
     pub(crate) bytes: usize,
 }
@@ -83,6 +85,11 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
+    /// None yet. `writable`: there is a store, which was written to just now.
+    pub(crate) fn new(writable: bool) -> Self {
+        Self { writable, ..Self::default() }
+    }
+
     /// The call of an open task.
     pub(crate) fn find(&self, task: TaskId) -> Option<usize> {
         self.by_id.get(&task).copied()

@@ -46,6 +46,7 @@ impl Hub {
             created: task.created,
             updated: moved.at,
             reply_to: task.reply_to.clone(),
+            callback: task.callback_url.is_some(),
             bytes: cost,
         }));
         let budget_at = self.moment(task.budget_until);

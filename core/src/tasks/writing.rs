@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{Call as Asking, ErrorCode};
+use agent_reach_protocol::{Call as Asking, CallMode, ErrorCode};
 use bytes::Bytes;
 
 use super::end::EndedTask;
@@ -67,7 +67,7 @@ const QUESTIONS_MAX: usize = 4096;
 
 impl Hub {
     /// A moment as it is stored: milliseconds since the Unix epoch.
-    pub(super) const fn unix(&self, now: Now) -> u64 {
+    pub(crate) const fn unix(&self, now: Now) -> u64 {
         self.settings.started_unix_ms.saturating_add(now.micros() / 1000)
     }
 
@@ -172,8 +172,10 @@ impl Hub {
     }
 
     pub(super) fn fail_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, refusal: &Refusal) {
-        let request_id = Some(&*waiter.request_id);
-        self.send_refusal(turn, waiter.key, waiter.id, request_id, &waiter.capability, refusal);
+        let (name, request_id) = (&*waiter.capability, Some(&*waiter.request_id));
+        let record = self.send_refusal(turn, waiter.key, waiter.id, request_id, name, refusal);
+        let capability = self.registry.names.get(name).map(|(own, _)| Arc::clone(own));
+        self.record_refusal(turn, capability, CallMode::Call, refusal, record);
     }
 
     pub(crate) fn on_store(&mut self, turn: &mut Turn<'_>, news: StoreNews) {

@@ -266,6 +266,7 @@ impl Sim {
             Fact::Liveness { to, .. } => to.as_str(),
             Fact::SlowConsumer { .. } => "slow_consumer",
             Fact::CallEnded { outcome, .. } => outcome.as_str(),
+            Fact::TaskEnded { .. } => "task_ended",
             Fact::Dedupe(outcome) => outcome.as_str(),
             Fact::Retry(tier) => tier.as_str(),
         };
@@ -284,7 +285,11 @@ impl Sim {
             Fact::CallEnded { .. } => self.ends += 1,
             // What was forgotten early may run again.
             Fact::Dedupe(DedupeOutcome::Evicted) => self.ran.clear(),
-            Fact::Refused { .. } | Fact::SlowConsumer { .. } | Fact::Dedupe(_) | Fact::Retry(_) => {}
+            Fact::Refused { .. }
+            | Fact::SlowConsumer { .. }
+            | Fact::TaskEnded { .. }
+            | Fact::Dedupe(_)
+            | Fact::Retry(_) => {}
         }
     }
 

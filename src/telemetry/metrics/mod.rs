@@ -14,12 +14,13 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_reach_core::{Counters, DedupeOutcome, Fact, Gauges, Liveness, Outcome, Tier};
+use agent_reach_core::{Counters, DedupeOutcome, Fact, Gauges, Liveness, Outcome, TaskState, Tier};
 use agent_reach_protocol::{ErrorCode, GoodbyeCode, Kind};
 use metrics::{Counter, Gauge, Histogram, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustls::CertificateError;
 
+use crate::store::StoreFigures;
 pub use names::{CAPABILITIES_MAX, METRICS, Metric, MetricKind, NONE, OTHER};
 use series::{CallSeries, CountersByWord, Ended, QueuedSeries, Registrar};
 
@@ -43,6 +44,20 @@ pub struct Metrics {
     slow_consumers: Counter,
     handshake: Histogram,
     hub: Histogram,
+    callbacks: CountersByWord,
+    store: StoreSeries,
+}
+
+/// What is said of the store.
+#[derive(Debug)]
+struct StoreSeries {
+    flush: Histogram,
+    tasks: [Gauge; TaskState::ALL.len()],
+    writable: Gauge,
+    records_dropped: Counter,
+    outcomes_dropped: Counter,
+    backlog: Gauge,
+    log: Gauge,
 }
 
 /// Gauges that are set at each scrape.
@@ -97,6 +112,8 @@ impl Metrics {
             slow_consumers: registrar.counter(names::SLOW_CONSUMERS_TOTAL, &[]),
             handshake: registrar.histogram(names::HANDSHAKE_SECONDS, &[]),
             hub: registrar.histogram(names::HUB_SECONDS, &[]),
+            callbacks: registrar.counters(names::CALLBACKS_TOTAL, "outcome", &CALLBACK_OUTCOMES),
+            store: StoreSeries::new(&registrar),
             registrar,
         }
     }
@@ -105,7 +122,7 @@ impl Metrics {
     /// and finds the series of the call without building their labels again.
     pub fn record(&self, fact: &Fact) {
         match fact {
-            Fact::Registered { .. } | Fact::Left { .. } => {}
+            Fact::Registered { .. } | Fact::Left { .. } | Fact::TaskEnded { .. } => {}
             Fact::Refused { reason, .. } => {
                 self.refused.increment(1);
                 if AUTH_REASONS.contains(reason) {
@@ -114,7 +131,7 @@ impl Metrics {
             }
             Fact::Liveness { to, .. } => self.liveness.increment(to.as_str()),
             Fact::SlowConsumer { .. } => self.slow_consumers.increment(1),
-            Fact::CallEnded { capability, mode, outcome, accept_us, process_us, total_us } => {
+            Fact::CallEnded { capability, mode, outcome, accept_us, process_us, total_us, record: _ } => {
                 let ended = Ended {
                     mode: *mode,
                     outcome: *outcome,
@@ -149,6 +166,16 @@ impl Metrics {
         self.hub.record(took.as_secs_f64());
     }
 
+    /// Notes how long a batch of writes to the store took.
+    pub fn store_flush(&self, took: Duration) {
+        self.store.flush.record(took.as_secs_f64());
+    }
+
+    /// Counts a delivery of a webhook: `completed`, or an error code.
+    pub fn callback(&self, outcome: &'static str) {
+        self.callbacks.increment(outcome);
+    }
+
     /// Counts a peer that did not prove who it is. The reason is a word of [`AUTH_REASONS`], as
     /// [`tls_reason`] and [`crate::transport::identity::IdentityError::reason`] give it; any other word
     /// counts as `other`. Refused HELLOs count by themselves, in [`Metrics::record`].
@@ -164,8 +191,12 @@ impl Metrics {
         counters: &Counters,
         gauges: &Gauges,
         queued: &[(Option<Arc<str>>, usize)],
+        store: Option<&StoreFigures>,
     ) -> String {
         self.sizes.set(gauges);
+        if let Some(store) = store {
+            self.store.set(store);
+        }
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).set(&self.registrar, queued);
         for (kind, received, sent) in &self.frames {
             received.absolute(counters.frames_in(*kind));
@@ -193,6 +224,36 @@ impl Metrics {
                 page.run_upkeep();
             }
         }
+    }
+}
+
+impl StoreSeries {
+    fn new(registrar: &Registrar) -> Self {
+        let dropped =
+            |what: &'static str| registrar.counter(names::STORE_DROPPED_TOTAL, &[("what", what.into())]);
+        Self {
+            // Registering it is enough: an empty histogram has all its lines.
+            flush: registrar.histogram(names::STORE_FLUSH_SECONDS, &[]),
+            tasks: TaskState::ALL.map(|state| {
+                registrar.gauge(names::TASKS, &[("state", state.as_str().to_ascii_lowercase().into())])
+            }),
+            writable: registrar.gauge(names::STORE_WRITABLE, &[]),
+            records_dropped: dropped("record"),
+            outcomes_dropped: dropped("outcome"),
+            backlog: registrar.gauge(names::STORE_BACKLOG_BYTES, &[]),
+            log: registrar.gauge(names::STORE_LOG_BYTES, &[]),
+        }
+    }
+
+    fn set(&self, figures: &StoreFigures) {
+        for (gauge, count) in self.tasks.iter().zip(figures.tasks) {
+            gauge.set(count as f64);
+        }
+        self.writable.set(if figures.writable { 1.0 } else { 0.0 });
+        self.records_dropped.absolute(figures.records_dropped);
+        self.outcomes_dropped.absolute(figures.left_out);
+        self.backlog.set(figures.backlog_bytes as f64);
+        self.log.set(figures.log_bytes as f64);
     }
 }
 
@@ -251,6 +312,19 @@ const CONNECTION_OUTCOMES: [&str; 6] = [
 
 const DEDUPE: [DedupeOutcome; 4] =
     [DedupeOutcome::Joined, DedupeOutcome::Replayed, DedupeOutcome::Conflict, DedupeOutcome::Evicted];
+
+/// Words of `callbacks_total{outcome}`.
+const CALLBACK_OUTCOMES: [&str; 9] = [
+    Outcome::Completed.as_str(),
+    ErrorCode::Cancelled.as_str(),
+    ErrorCode::RateLimited.as_str(),
+    ErrorCode::Overloaded.as_str(),
+    ErrorCode::HandlerError.as_str(),
+    ErrorCode::Unauthorized.as_str(),
+    ErrorCode::NoInstance.as_str(),
+    ErrorCode::Timeout.as_str(),
+    ErrorCode::Internal.as_str(),
+];
 
 const TIERS: [Tier; 3] = [Tier::SameAgent, Tier::OtherAgent, Tier::Cached];
 
@@ -322,13 +396,7 @@ fn describe(registrar: &Registrar) {
 /// Series that nothing feeds yet, or that never change: dashboards and alerts find them from the start.
 fn later(registrar: &Registrar) {
     registrar.gauge(names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION").into())]).set(1.0);
-    for state in ["queued", "received", "processing", "succeeded", "failed"] {
-        registrar.gauge(names::TASKS, &[("state", state.into())]).set(0.0);
-    }
-    registrar.counter(names::CALLBACKS_TOTAL, &[("outcome", Outcome::Completed.as_str().into())]).absolute(0);
     registrar.counter(names::AUDIT_DROPPED_TOTAL, &[]).absolute(0);
-    // Registering it is enough: an empty histogram has all its lines.
-    drop(registrar.histogram(names::STORE_FLUSH_SECONDS, &[]));
 }
 
 #[cfg(test)]

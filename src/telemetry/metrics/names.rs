@@ -53,12 +53,16 @@ pub(super) const LIVENESS_TRANSITIONS_TOTAL: &str = "agent_reach_liveness_transi
 pub(super) const REGISTRATIONS_REFUSED_TOTAL: &str = "agent_reach_registrations_refused_total";
 pub(super) const AUTH_FAILURES_TOTAL: &str = "agent_reach_auth_failures_total";
 pub(super) const STORE_FLUSH_SECONDS: &str = "agent_reach_store_flush_seconds";
+pub(super) const STORE_WRITABLE: &str = "agent_reach_store_writable";
+pub(super) const STORE_DROPPED_TOTAL: &str = "agent_reach_store_dropped_total";
+pub(super) const STORE_BACKLOG_BYTES: &str = "agent_reach_store_backlog_bytes";
+pub(super) const STORE_LOG_BYTES: &str = "agent_reach_store_log_bytes";
 pub(super) const AUDIT_DROPPED_TOTAL: &str = "agent_reach_audit_dropped_total";
 pub(super) const OUTBOUND_BYTES: &str = "agent_reach_outbound_bytes";
 pub(super) const BUILD_INFO: &str = "agent_reach_build_info";
 
 /// Every metric with the hub's prefix. The `process_*` ones are Prometheus' own and stand in `process.rs`.
-pub const METRICS: [Metric; 24] = [
+pub const METRICS: [Metric; 28] = [
     gauge(CONNECTIONS, "Open connections of agents, registered or not.", &[]),
     counter(
         CONNECTIONS_TOTAL,
@@ -111,6 +115,14 @@ pub const METRICS: [Metric; 24] = [
         &["reason"],
     ),
     histogram(STORE_FLUSH_SECONDS, "Time of one batch of writes to the store.", &[], STORE),
+    gauge(STORE_WRITABLE, "Whether the store takes new tasks: 1, or 0 while it cannot write.", &[]),
+    counter(
+        STORE_DROPPED_TOTAL,
+        "What was not stored for want of room: records of ended calls, outcomes of calls.",
+        &["what"],
+    ),
+    gauge(STORE_BACKLOG_BYTES, "Bytes of changes that wait to be written to the store.", &[]),
+    gauge(STORE_LOG_BYTES, "Bytes of the store's log of writes.", &[]),
     counter(AUDIT_DROPPED_TOTAL, "Audit records that could not be written.", &[]),
     gauge(OUTBOUND_BYTES, "Bytes that wait in all outbound queues.", &[]),
     gauge(BUILD_INFO, "Always 1; the labels tell the build.", &["version"]),

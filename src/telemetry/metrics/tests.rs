@@ -6,7 +6,7 @@ use agent_reach_protocol::CallMode;
 use super::*;
 
 fn page(metrics: &Metrics) -> String {
-    metrics.scrape(&Counters::default(), &Gauges::default(), &[])
+    metrics.scrape(&Counters::default(), &Gauges::default(), &[], None)
 }
 
 /// The value of the line that begins with this name and these labels.
@@ -23,6 +23,7 @@ fn ended(capability: Option<&str>, outcome: Outcome) -> Fact {
         accept_us: Some(300),
         process_us: Some(40_000),
         total_us: 40_300,
+        record: None,
     }
 }
 
@@ -100,6 +101,7 @@ fn a_call_that_was_never_accepted_has_a_total_only() {
         accept_us: None,
         process_us: None,
         total_us: 12,
+        record: None,
     });
     let page = page(&metrics);
     let ends = r#"agent_reach_calls_total{capability="none",mode="notify",outcome="no_capability"}"#;
@@ -196,14 +198,14 @@ fn sizes_and_absolute_counts_are_those_of_the_moment() {
     counters.bytes_in = 7;
     let gauges =
         Gauges { connections: 3, agents_away: 2, in_flight: 5, outbound_bytes: 9, ..Gauges::default() };
-    let first = metrics.scrape(&counters, &gauges, &[]);
+    let first = metrics.scrape(&counters, &gauges, &[], None);
     assert_eq!(value(&first, "agent_reach_connections"), 3.0);
     assert_eq!(value(&first, r#"agent_reach_agents{status="away"}"#), 2.0);
     assert_eq!(value(&first, "agent_reach_in_flight"), 5.0);
     assert_eq!(value(&first, "agent_reach_outbound_bytes"), 9.0);
     assert_eq!(value(&first, r#"agent_reach_frames_total{direction="out",kind="RESULT"}"#), 0.0);
     counters.bytes_in = 8;
-    let second = metrics.scrape(&counters, &Gauges::default(), &[]);
+    let second = metrics.scrape(&counters, &Gauges::default(), &[], None);
     assert_eq!(value(&second, r#"agent_reach_bytes_total{direction="in"}"#), 8.0);
     assert_eq!(value(&second, "agent_reach_connections"), 0.0);
 }

@@ -1,0 +1,243 @@
+//! What a hub keeps on disk, put together: the store, the deliveries that it is owed, and records of ended calls.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agent_reach_core::{CallRecord, CallbackCheck, Callbacks, Fact, Outcome, StoreNews, TaskId};
+use agent_reach_protocol::CallMode;
+use tokio::sync::Notify;
+use tracing::{error, info, warn};
+
+use crate::callbacks::{
+    AllowedHosts, Book, Bounds, Busy, Client, ClientError, Due, KeysError, NoHost, Schedule, Secrets,
+    Unavailable, Worker, allowed,
+};
+use crate::config::Config;
+use crate::driver::Driver;
+use crate::store::{Record, Restored, StoreError, StoreFigures, StoreHandle, StoreOptions};
+use crate::telemetry::metrics::Metrics;
+
+/// Why a hub has no store, or cannot deliver.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The store cannot be opened.
+    #[error("store.path = {path:?}: {source}")]
+    Store {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        source: StoreError,
+    },
+    /// A host of the list is none.
+    #[error("callbacks.allowed_hosts: {0}")]
+    Hosts(#[from] NoHost),
+    /// The authorities cannot be used.
+    #[error("callbacks.ca: {0}")]
+    Ca(#[from] ClientError),
+    /// The secrets cannot be used.
+    #[error("callbacks.secret_file: {0}")]
+    Secrets(#[from] KeysError),
+}
+
+/// What the store says goes to the hub, which is made after the store: what comes before waits.
+#[derive(Debug, Default)]
+struct NewsLine(Mutex<Line>);
+
+#[derive(Debug, Default)]
+struct Line {
+    early: Vec<StoreNews>,
+    driver: Weak<Driver>,
+}
+
+impl NewsLine {
+    fn tell(&self, news: StoreNews) {
+        match &news {
+            StoreNews::Writable(true) => info!("the store can be written"),
+            StoreNews::Writable(false) => {
+                error!("the store cannot be written: calls go on, new tasks are refused");
+            }
+            StoreNews::Refused { numbers, reason } => {
+                warn!(tasks = numbers.len(), reason, "new tasks could not be stored");
+            }
+            StoreNews::Written { .. } | StoreNews::Answered { .. } => {}
+        }
+        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match line.driver.upgrade() {
+            Some(driver) => {
+                drop(line);
+                driver.store_news(news);
+            }
+            None => line.early.push(news),
+        }
+    }
+
+    fn connect(&self, driver: &Arc<Driver>) {
+        let early = {
+            let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            line.driver = Arc::downgrade(driver);
+            std::mem::take(&mut line.early)
+        };
+        early.into_iter().for_each(|news| driver.store_news(news));
+    }
+}
+
+/// The store of a hub, opened.
+pub struct Keeping {
+    store: StoreHandle,
+    news: Arc<NewsLine>,
+    hosts: AllowedHosts,
+    /// Notified when a task with a callback has ended.
+    wake: Arc<Notify>,
+}
+
+impl Keeping {
+    /// Opens the store of a configuration, and gives what it kept.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or the list of hosts cannot be used.
+    pub fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<(Self, Restored), KeepError> {
+        let hosts = AllowedHosts::new(&config.callbacks.allowed_hosts)?;
+        let news = Arc::new(NewsLine::default());
+        let (told, flushed) = (Arc::clone(&news), Arc::clone(metrics));
+        let options = StoreOptions {
+            flush: Duration::from_millis(config.store.flush_ms),
+            on_flush: Some(Arc::new(move |took| flushed.store_flush(took))),
+            ..StoreOptions::new(&config.store.path)
+        };
+        let (store, restored) = StoreHandle::open(options, move |news| told.tell(news))
+            .map_err(|source| KeepError::Store { path: config.store.path.clone(), source })?;
+        let (open, owed, keys) = (restored.open.len(), restored.owed.len(), restored.keys.len());
+        info!(path = %config.store.path.display(), open, owed, keys, "store opened");
+        Ok((Self { store, news, hosts, wake: Arc::default() }, restored))
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> StoreHandle {
+        self.store.clone()
+    }
+
+    /// From now on the hub hears what the store says.
+    pub fn connect(&self, driver: &Arc<Driver>) {
+        self.news.connect(driver);
+    }
+
+    /// Which URLs tasks may name.
+    pub fn callback_rule(&self) -> Callbacks {
+        let hosts = self.hosts.clone();
+        let check: Arc<CallbackCheck> = Arc::new(move |url| {
+            allowed(url, &hosts).map(drop).map_err(|refused| (refused.code(), refused.to_string()))
+        });
+        Callbacks(check)
+    }
+
+    /// Delivers ends of tasks to URLs for as long as it is polled; `None` where the configuration has no secrets to sign
+    /// with, and so no hosts.
+    ///
+    /// # Errors
+    /// When authorities or secrets cannot be read.
+    pub fn deliveries(
+        &self,
+        config: &Config,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Option<impl Future<Output = ()> + Send + use<>>, KeepError> {
+        let Some(secret_file) = &config.callbacks.secret_file else { return Ok(None) };
+        let counted = Arc::clone(metrics);
+        let worker = Worker {
+            book: Arc::new(StoreBook(self.store.clone())),
+            post: Arc::new(Client::new(self.hosts.clone(), config.callbacks.ca.as_deref())?),
+            hosts: self.hosts.clone(),
+            secrets: Secrets::load(secret_file)?,
+            schedule: Schedule::new(&config.callbacks.schedule_ms),
+            bounds: Bounds::default(),
+            now_ms: Arc::new(unix_ms),
+            ended: Arc::new(move |outcome| counted.callback(outcome)),
+            wake: Arc::clone(&self.wake),
+        };
+        Ok(Some(worker.run()))
+    }
+
+    /// What a hub says has happened.
+    pub fn fact(&self, fact: &Fact) {
+        match fact {
+            Fact::TaskEnded { callback: true } => self.wake.notify_one(),
+            Fact::CallEnded { mode, outcome, record: Some(record), .. } => {
+                self.store.record(record_of(*mode, *outcome, record));
+            }
+            Fact::CallEnded { .. }
+            | Fact::TaskEnded { .. }
+            | Fact::Registered { .. }
+            | Fact::Refused { .. }
+            | Fact::Left { .. }
+            | Fact::Liveness { .. }
+            | Fact::SlowConsumer { .. }
+            | Fact::Dedupe(_)
+            | Fact::Retry(_) => {}
+        }
+    }
+
+    /// What it has done so far.
+    pub fn figures(&self) -> StoreFigures {
+        self.store.figures()
+    }
+}
+
+fn record_of(mode: CallMode, outcome: Outcome, record: &CallRecord) -> Record {
+    let CallRecord { call_id, task, request_id, caller, target, capability, started_ms, ended_ms, attempts } =
+        record.clone();
+    Record {
+        call_id,
+        task,
+        request_id,
+        caller,
+        target,
+        capability,
+        mode: mode.as_str(),
+        started_ms,
+        ended_ms,
+        outcome: outcome.as_str(),
+        attempts,
+    }
+}
+
+/// The store, as deliveries ask it.
+struct StoreBook(StoreHandle);
+
+fn unavailable(error: StoreError) -> Unavailable {
+    Unavailable(error.to_string())
+}
+
+impl Book for StoreBook {
+    async fn due_callbacks(&self, now_ms: u64, most: usize, busy: &Busy) -> Result<Vec<Due>, Unavailable> {
+        let due = self.0.due_callbacks(now_ms, most + busy.tasks.len()).await.map_err(unavailable)?;
+        let free = due.into_iter().filter(|due| !busy.tasks.contains(&due.task));
+        let due = free.map(|due| Due {
+            task: due.task,
+            url: due.url,
+            capability: due.capability,
+            attempt: due.attempt,
+            end: due.end,
+        });
+        Ok(due.take(most).collect())
+    }
+
+    async fn next_callback(&self, now_ms: u64) -> Result<Option<u64>, Unavailable> {
+        self.0.next_callback(now_ms).await.map_err(unavailable)
+    }
+
+    async fn callback_tried(
+        &self,
+        task: TaskId,
+        attempt: u32,
+        outcome: &str,
+        next_ms: Option<u64>,
+    ) -> Result<(), Unavailable> {
+        self.0.callback_tried(task, attempt, outcome.to_owned(), next_ms).await.map_err(unavailable)
+    }
+}
+
+/// The wall clock, in milliseconds since the Unix epoch.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
