@@ -190,7 +190,9 @@ async fn a_receiver_that_is_gone_and_one_that_has_it_are_left_alone() {
     let _worker = world.worker();
     let tried = world.book.has_tried(2).await;
     assert!(tried.iter().all(|tried| tried.next_ms.is_none()));
-    assert_eq!(world.words(), ["cancelled", "completed"]);
+    let mut words = world.words();
+    words.sort_unstable();
+    assert_eq!(words, ["cancelled", "completed"]);
     advance(Duration::from_secs(86_400)).await;
     tokio::task::yield_now().await;
     assert_eq!(world.posted().len(), 2);
@@ -250,7 +252,7 @@ async fn deliveries_at_a_time_are_bounded_for_each_host_and_in_all() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let world = World::new(&names, |_, _| None);
     for number in 0..400 {
-        world.book.add(task(number), &format!("https://h{}.example:{}/", number % 40, 1 + number), START);
+        world.book.add(task(number), &format!("https://h{}.example:{}/", number / 10, 1 + number), START);
     }
     let _worker = world.worker();
     world.book.has_tried(400).await;
