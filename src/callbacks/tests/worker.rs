@@ -225,6 +225,17 @@ async fn a_task_that_ends_is_delivered_at_once_when_the_worker_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_becomes_due_while_the_book_is_read_is_not_overlooked() {
+    let world = World::new(&["a.example"], |_, _| Some(OK));
+    world.book.slow.store(50, Ordering::SeqCst);
+    world.book.add(task(1), "https://a.example/", START + 30);
+    let _worker = world.worker();
+    world.book.has_tried(1).await;
+    // The first look ends at 50, and the next one begins 20 later.
+    assert_eq!(world.posted(), [(120, task(1).to_string())]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_receiver_that_never_answers_delays_nobody_else() {
     let names: Vec<String> = (0..10).map(|number| format!("h{number}.example")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
