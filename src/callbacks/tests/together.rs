@@ -18,7 +18,7 @@ use super::receiver::{Authority, Manner, Received, Receiver};
 use super::{SECRET, hosts, task};
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
 /// What a receiver does: recomputes the signature.

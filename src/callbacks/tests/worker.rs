@@ -20,9 +20,17 @@ const START: u64 = 1_700_000_000_000;
 const MINUTE: u64 = 60_000;
 const OK: Outcome = Outcome::Delivered { status: 200 };
 
+/// How a delivery ends, by host and number of the delivery.
+type Says = Box<dyn Fn(&str, usize) -> Option<Outcome> + Send + Sync>;
+
+/// The wall clock of a test that began then.
+fn clock(begun: Instant) -> u64 {
+    START + u64::try_from(begun.elapsed().as_millis()).unwrap()
+}
+
 /// A post office that says what its test wants: by host and number of the delivery, from 1. `None`: never.
 struct Fake {
-    says: Box<dyn Fn(&str, usize) -> Option<Outcome> + Send + Sync>,
+    says: Says,
     seen: Mutex<Seen>,
     begun: Instant,
 }
@@ -40,7 +48,7 @@ impl Post for Fake {
         let host = target.host().to_string();
         let number = {
             let mut seen = self.seen.lock().unwrap();
-            seen.letters.push((START + self.begun.elapsed().as_millis() as u64, letter));
+            seen.letters.push((clock(self.begun), letter));
             let own = seen.open.entry(host.clone()).or_default();
             *own += 1;
             let (own, all) = (*own, seen.open.values().sum());
@@ -90,7 +98,7 @@ impl World {
     }
 
     fn now(&self) -> u64 {
-        START + self.begun.elapsed().as_millis() as u64
+        clock(self.begun)
     }
 
     /// Starts a worker, which is the hub coming up. Ending the handle is the hub going down.
@@ -103,7 +111,7 @@ impl World {
             secrets: Secrets::load(self.secret.path()).unwrap(),
             schedule: Schedule::new(&crate::config::Callbacks::default().schedule_ms),
             bounds: Bounds::default(),
-            now_ms: Arc::new(move || START + begun.elapsed().as_millis() as u64),
+            now_ms: Arc::new(move || clock(begun)),
             ended: Arc::new(move |word| words.lock().unwrap().push(word)),
             wake: Arc::clone(&self.wake),
         };
