@@ -160,13 +160,17 @@ impl<B: Book> Attempt<B> {
         (self.ended)(outcome.word());
         let text = outcome.to_string();
         match (&outcome, next) {
-            (Outcome::Delivered { .. }, _) => debug!(%task, attempt = number, "a webhook is delivered"),
-            (_, Some(_)) => info!(%task, attempt = number, outcome = text, "a webhook is to be tried again"),
-            (_, None) => warn!(%task, attempt = number, outcome = text, "a webhook is given up"),
+            (Outcome::Delivered { .. }, _) => {
+                debug!(task_id = %task, attempt = number, "a webhook is delivered")
+            }
+            (_, Some(_)) => {
+                info!(task_id = %task, attempt = number, outcome = text, "a webhook is to be tried again")
+            }
+            (_, None) => warn!(task_id = %task, attempt = number, outcome = text, "a webhook is given up"),
         }
         let mut pause = ILL;
         while let Err(error) = self.book.callback_tried(task, number, &text, next).await {
-            warn!(%task, %error, "the outcome of a webhook waits to be written down");
+            warn!(task_id = %task, %error, "the outcome of a webhook waits to be written down");
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2).min(ILL_MAX);
         }
@@ -274,7 +278,7 @@ impl<B: Book, P: Post> Line<B, P> {
         let running = self.running.swap_remove(at);
         if let Err(failed) = ended {
             // A fault of ours. It counts as a delivery, so that it ends some time.
-            error!(task = %running.task, error = %failed, "a webhook's delivery has failed");
+            error!(task_id = %running.task, error = %failed, "a webhook's delivery has failed");
             let attempt = self.worker.attempt(running.task, running.attempt);
             let id = self.set.spawn(attempt.record(Outcome::Failed(Failure::Broken))).id();
             self.running.push(Running { id, ..running });
