@@ -43,7 +43,9 @@ mod tests {
     /// When each delivery is made if all fail, in minutes after the first.
     fn deliveries(schedule: &Schedule) -> Vec<u64> {
         let mut moments = vec![0];
-        while let Some(next) = schedule.next(moments.len() as u32, &FAILED, *moments.last().unwrap()) {
+        while let Some(next) =
+            schedule.next(u32::try_from(moments.len()).unwrap(), &FAILED, *moments.last().unwrap())
+        {
             moments.push(next);
         }
         moments.into_iter().map(|ms| ms / 60_000).collect()

@@ -91,6 +91,7 @@ impl<B: Book, P: Post> Worker<B, P> {
             set: JoinSet::new(),
             running: Vec::new(),
             unread: Unread::Everything,
+            looked: 0,
             ill: false,
         };
         loop {
@@ -116,7 +117,7 @@ impl<B: Book, P: Post> Worker<B, P> {
         let delivery = async move {
             // What may not be called is not even resolved.
             let outcome = match target.map_err(Failure::Refused) {
-                Ok(target) => match sealed(&due, &keys, now_ms()) {
+                Ok(target) => match sealed(due, &keys, now_ms()) {
                     Ok(letter) => post.post(target, letter).await,
                     Err(failure) => Outcome::Failed(failure),
                 },
@@ -159,13 +160,17 @@ impl<B: Book> Attempt<B> {
         (self.ended)(outcome.word());
         let text = outcome.to_string();
         match (&outcome, next) {
-            (Outcome::Delivered { .. }, _) => debug!(%task, attempt = number, "a webhook is delivered"),
-            (_, Some(_)) => info!(%task, attempt = number, outcome = text, "a webhook is to be tried again"),
-            (_, None) => warn!(%task, attempt = number, outcome = text, "a webhook is given up"),
+            (Outcome::Delivered { .. }, _) => {
+                debug!(task_id = %task, attempt = number, "a webhook is delivered")
+            }
+            (_, Some(_)) => {
+                info!(task_id = %task, attempt = number, outcome = text, "a webhook is to be tried again")
+            }
+            (_, None) => warn!(task_id = %task, attempt = number, outcome = text, "a webhook is given up"),
         }
         let mut pause = ILL;
         while let Err(error) = self.book.callback_tried(task, number, &text, next).await {
-            warn!(%task, %error, "the outcome of a webhook waits to be written down");
+            warn!(task_id = %task, %error, "the outcome of a webhook waits to be written down");
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2).min(ILL_MAX);
         }
@@ -178,6 +183,8 @@ struct Line<B, P> {
     set: JoinSet<()>,
     running: Vec<Running>,
     unread: Unread,
+    /// What was due at this moment is under way, or of a host that has all it gets.
+    looked: u64,
     /// The book could not be read the last time.
     ill: bool,
 }
@@ -205,8 +212,12 @@ impl<B: Book, P: Post> Line<B, P> {
     }
 
     async fn pause(&self) -> Result<Duration, Unavailable> {
+        if self.running.len() >= self.worker.bounds.all {
+            return Ok(IDLE);
+        }
+        // Not after now: what has become due since the last look is still to be seen.
+        let next = self.worker.book.next_callback(self.looked).await?;
         let now = (self.worker.now_ms)();
-        let next = self.worker.book.next_callback(now).await?;
         Ok(next.map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)).clamp(BRIEF, IDLE)))
     }
 
@@ -224,9 +235,10 @@ impl<B: Book, P: Post> Line<B, P> {
             for due in page.into_iter().take(most) {
                 self.take(due, &keys);
             }
-            let filled = matches!(&self.unread, Unread::Of(host) if self.is_full(host));
             // A book that only has what is under way already is not asked again at once either.
-            if last || filled || self.running.len() == before {
+            if last || self.running.len() == before {
+                (self.unread, self.looked) = (Unread::Nothing, now);
+            } else if matches!(&self.unread, Unread::Of(host) if self.is_full(host)) {
                 self.unread = Unread::Nothing;
             }
         }
@@ -266,7 +278,7 @@ impl<B: Book, P: Post> Line<B, P> {
         let running = self.running.swap_remove(at);
         if let Err(failed) = ended {
             // A fault of ours. It counts as a delivery, so that it ends some time.
-            error!(task = %running.task, error = %failed, "a webhook's delivery has failed");
+            error!(task_id = %running.task, error = %failed, "a webhook's delivery has failed");
             let attempt = self.worker.attempt(running.task, running.attempt);
             let id = self.set.spawn(attempt.record(Outcome::Failed(Failure::Broken))).id();
             self.running.push(Running { id, ..running });
@@ -281,9 +293,11 @@ impl<B: Book, P: Post> Line<B, P> {
 }
 
 /// Writes and signs what is delivered.
-fn sealed(due: &Due, keys: &Keys, now_ms: u64) -> Result<Letter, Failure> {
+fn sealed(due: Due, keys: &Keys, now_ms: u64) -> Result<Letter, Failure> {
     let id = due.task.to_string();
     let body = payload(&id, &due.capability, &due.end).map_err(|_| Failure::NoResult)?;
+    // Results may be large, and the delivery may last.
+    drop(due);
     let timestamp = now_ms / 1_000;
     let signature = keys.sign(&id, timestamp, &body);
     Ok(Letter { id, timestamp, signature, body })

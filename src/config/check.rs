@@ -1,11 +1,12 @@
 //! What the types cannot say: bounds, keys that belong together, and files that must be there.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::source::Source;
 use super::{Callbacks, Config, Http};
+use crate::callbacks::{Host, Keys};
 use crate::transport::pem;
 use crate::transport::tls::{self, TlsError};
 
@@ -199,10 +200,10 @@ fn callbacks(source: &mut Source<'_>, callbacks: &Callbacks) {
     if allowed_hosts.len() > 1_000 {
         source.problem("callbacks.allowed_hosts", "has more than 1000 entries; write at most 1000");
     }
-    for host in allowed_hosts.iter().filter(|host| !is_host(host)) {
-        let message =
-            format!("{host:?} is no host; write a name or an address, without scheme, port or path");
-        source.problem("callbacks.allowed_hosts", message);
+    for host in allowed_hosts {
+        if let Err(error) = Host::parse(host) {
+            source.problem("callbacks.allowed_hosts", format!("{host:?} {error}"));
+        }
     }
     if schedule_ms.len() > 16 {
         source.problem("callbacks.schedule_ms", "has more than 16 entries; write at most 16");
@@ -211,15 +212,17 @@ fn callbacks(source: &mut Source<'_>, callbacks: &Callbacks) {
         number(source, "callbacks.schedule_ms", *pause, &(1..=604_800_000));
     }
     file(source, "callbacks.ca", ca.as_deref(), |path| pem::certs(path).map(drop));
-    if let Some(path) = secret_file {
-        match super::read_text(path) {
-            Ok(text) if text.starts_with("whsec_") => {}
-            Ok(_) => source.problem(
-                "callbacks.secret_file",
-                format!("{}: holds no secret; write whsec_ and base64 into it", path.display()),
-            ),
-            Err(problem) => source.problem("callbacks.secret_file", problem.to_string()),
+    match secret_file {
+        Some(path) => {
+            if let Err(error) = Keys::load(path) {
+                source.problem("callbacks.secret_file", error.to_string());
+            }
         }
+        None if allowed_hosts.is_empty() => {}
+        None => source.problem(
+            "callbacks.secret_file",
+            "is missing, and webhooks are always signed; name a file with whsec_ and base64 in it",
+        ),
     }
 }
 
@@ -258,10 +261,4 @@ fn is_origin(origin: &str) -> bool {
             && host.len() <= 261
             && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
     })
-}
-
-fn is_host(host: &str) -> bool {
-    host.parse::<IpAddr>().is_ok()
-        || ((1..=253).contains(&host.len())
-            && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')))
 }

@@ -254,14 +254,16 @@ impl Default for Store {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Callbacks {
-    /// Hosts that may be called: names or addresses, no port. At most 1_000, default none.
+    /// Hosts that may be called: names or addresses, no port. At most 1_000, default none. An address of the inside
+    /// is connected to only if it is here itself, whatever names resolve to it.
     pub allowed_hosts: Vec<String>,
-    /// File with the signing secret: `whsec_` and base64. Default: none.
+    /// File with the signing secrets: `whsec_` and base64 of 24 to 64 bytes on each line, at most 16. The first
+    /// signs first, all sign. Read again when it changes. Default: none; required with `allowed_hosts`.
     pub secret_file: Option<PathBuf>,
     /// Authorities to trust beside the usual ones, PEM. Default: none.
     pub ca: Option<PathBuf>,
     /// Pauses before each further delivery. Milliseconds each, 1..=604_800_000, at most 16 of them,
-    /// default 1 min, 5 min, 30 min, 2 h, 12 h.
+    /// default 1 min, 5 min, 30 min, 2 h, 12 h. There are five deliveries at most, so only the first four count.
     pub schedule_ms: Vec<u64>,
 }
 

@@ -21,6 +21,7 @@ impl World {
         let home = tempfile::tempdir().unwrap();
         crate::certs::init(&home.path().join("certs"), &[]).unwrap();
         std::fs::write(home.path().join("policy.toml"), "version = 1\n").unwrap();
+        std::fs::write(home.path().join("secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
         Self { home }
     }
 
@@ -58,7 +59,6 @@ fn the_least_configuration_has_the_documented_defaults_and_paths_beside_the_file
 #[test]
 fn every_key_of_every_section_is_read() {
     let world = World::new();
-    std::fs::write(world.at("secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
     let rest = r#"
 [http]
 listen = "0.0.0.0:7080"
@@ -140,6 +140,7 @@ fn the_environment_wins_over_the_file_with_the_type_of_the_key() {
         ("AGENT_REACH__LIVENESS__GONE_MS", "60_000"),
         ("AGENT_REACH__BREAKER__MIN_SUCCESS", "0.5"),
         ("AGENT_REACH__CALLBACKS__ALLOWED_HOSTS", "[\"a.example\", \"b.example\"]"),
+        ("AGENT_REACH__CALLBACKS__SECRET_FILE", "secret"),
         ("AGENT_REACH__TRACING__LOG", "true"),
         ("AGENT_REACH__AUDIT__PATH", "123"),
         ("AGENT_REACH__METRICS__LISTEN", "127.0.0.1:0"),
@@ -348,12 +349,30 @@ fn a_key_of_another_certificate_is_told_at_the_key() {
 fn hosts_and_origins_have_one_form() {
     let world = World::new();
     for host in ["https://a.example", "a.example:443", "a/b", "", "*"] {
-        let text = format!("{GOOD}[callbacks]\nallowed_hosts = [\"{host}\"]\n");
+        let hosts = format!("allowed_hosts = [\"{host}\"]\nsecret_file = \"secret\"\n");
+        let text = format!("{GOOD}[callbacks]\n{hosts}");
         assert_eq!(world.problems(&text, &[]).len(), 1, "{host}");
     }
     for origin in ["a.example", "https://a.example/", "*", "https://", "ftp://a"] {
         let text = format!("{GOOD}[http]\nlisten = \"127.0.0.1:0\"\nallowed_origins = [\"{origin}\"]\n");
         assert_eq!(world.problems(&text, &[]).len(), 1, "{origin}");
+    }
+}
+
+#[test]
+fn webhooks_have_secrets_that_can_be_used() {
+    let world = World::new();
+    std::fs::write(world.at("bad"), "# since May\nwhsec_c2hvcnQ=\n").unwrap();
+    let hosts = "allowed_hosts = [\"a.example\"]\n";
+    let table = [
+        (hosts, "callbacks.secret_file: is missing"),
+        ("secret_file = \"bad\"\n", "bad:2: is not of 24 to 64 bytes behind the base64"),
+        ("secret_file = \"absent\"\n", "absent: cannot be read"),
+    ];
+    for (keys, problem) in table {
+        let problems = world.problems(&format!("{GOOD}[callbacks]\n{keys}"), &[]);
+        assert!(problems.len() == 1 && problems[0].contains(problem), "{problems:?}");
+        assert!(!problems[0].contains("c2hvcnQ"), "no part of a secret is shown");
     }
 }
 

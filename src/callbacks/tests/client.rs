@@ -105,7 +105,8 @@ async fn a_certificate_of_another_name_or_authority_gets_no_request() {
     let of_other_authority = client(&other, &hosts, here, Limits::DEFAULT);
     let table = [
         (of_other_name, "b.example", "not valid for name"),
-        (of_other_authority, "127.0.0.1", "UnknownIssuer"),
+        // Both authorities have the same name, so this one is found and did not sign it.
+        (of_other_authority, "127.0.0.1", "BadSignature"),
     ];
     for (client, host, reason) in table {
         let outcome = post(&client, &hosts, &receiver.url(host)).await;
