@@ -126,7 +126,8 @@ impl Keeping {
     pub fn callback_rule(&self) -> Callbacks {
         let hosts = self.hosts.clone();
         let check: Arc<CallbackCheck> = Arc::new(move |url| {
-            allowed(url, &hosts).map(drop).map_err(|refused| (refused.code(), refused.to_string()))
+            let target = allowed(url, &hosts).map_err(|refused| (refused.code(), refused.to_string()))?;
+            Ok(target.url().to_owned())
         });
         Callbacks(check)
     }

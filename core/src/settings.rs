@@ -18,8 +18,8 @@ pub enum Durable {
     All,
 }
 
-/// Whether results may be sent to a URL: an error code and a reason if not.
-pub type CallbackCheck = dyn Fn(&str) -> Result<(), (ErrorCode, String)> + Send + Sync;
+/// The one form of a URL that results may be sent to; an error code and a reason for another.
+pub type CallbackCheck = dyn Fn(&str) -> Result<String, (ErrorCode, String)> + Send + Sync;
 
 /// The rule for `callback_url`.
 #[derive(Clone)]

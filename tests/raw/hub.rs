@@ -29,6 +29,7 @@ pub(crate) const OPEN: &str =
 pub(crate) struct Hub {
     child: Child,
     dir: TempDir,
+    arguments: Vec<String>,
     /// Hears when stdout is closed, which is when the process ends.
     ended: mpsc::Receiver<()>,
     identities: Mutex<BTreeMap<String, Identity>>,
@@ -48,45 +49,33 @@ impl Hub {
         let certs = certs::path(dir.path()).to_owned();
         let free = "127.0.0.1:0";
         let arguments = ["dev", "--dir", &certs, "--agents", free, "--http", free, "--metrics", free];
-        let child = spawn(&arguments, overrides, dir.path());
-        Self::wait_ready(child, dir)
+        Self::started(dir, &arguments, overrides)
     }
 
     /// `agent-reach serve` with this policy and these further lines of configuration.
     pub(crate) fn serve(policy: &str, config: &str) -> Self {
         let dir = prepared(policy, config);
         let file = dir.path().join("agent-reach.toml");
-        let child = spawn(&["serve", "--config", certs::path(&file)], &[], dir.path());
-        Self::wait_ready(child, dir)
+        Self::started(dir, &["serve", "--config", certs::path(&file)], &[])
     }
 
-    fn wait_ready(mut child: Child, dir: TempDir) -> Self {
-        let stdout = child.stdout.take().expect("stdout is piped");
-        let (lines, first) = mpsc::sync_channel(1);
-        let (end, ended) = mpsc::sync_channel(1);
-        std::thread::spawn(move || {
-            let mut stdout = BufReader::new(stdout);
-            let mut line = String::new();
-            let read = stdout.read_line(&mut line).map(|_| line);
-            // The test may be gone already; then nobody needs the line.
-            let _gone = lines.send(read);
-            // The pipe stays open for as long as the hub may write to it.
-            let _rest = std::io::copy(&mut stdout, &mut std::io::sink());
-            let _nobody_asks = end.send(());
-        });
-        let line = match first.recv_timeout(START) {
-            Ok(Ok(line)) if !line.is_empty() => line,
-            other => {
-                let log = log_of(dir.path());
-                let _killed = child.kill();
-                let _reaped = child.wait();
-                panic!("the hub wrote no ready line ({other:?}); its log:\n{log}");
-            }
-        };
-        let ready: serde_json::Value =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("ready line {line:?}: {error}"));
+    /// Kills the hub with SIGKILL and starts it again, on what it left in its directory.
+    pub(crate) fn kill_and_start_again(&mut self) {
+        self.child.kill().expect("a hub that runs");
+        self.child.wait().expect("the child");
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let child = spawn(&arguments, &[], self.dir.path());
+        let (child, ended, ready) = wait_ready(child, self.dir.path());
+        self.agents = address(&ready, "agents");
+        (self.child, self.ended, self.ready) = (child, ended, ready);
+    }
+
+    fn started(dir: TempDir, arguments: &[&str], overrides: &[(&str, &str)]) -> Self {
+        let child = spawn(arguments, overrides, dir.path());
+        let (child, ended, ready) = wait_ready(child, dir.path());
         let agents = address(&ready, "agents");
-        Self { child, dir, ended, identities: Mutex::default(), ready, agents }
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Self { child, dir, arguments, ended, identities: Mutex::default(), ready, agents }
     }
 
     /// The directory with `ca.pem` and the rest.
@@ -188,6 +177,35 @@ impl Drop for Hub {
             eprintln!("the hub's log ends:\n{}", log.get(start..).unwrap_or(&log));
         }
     }
+}
+
+/// Waits for the line that says that a hub serves. Gives it, and what hears the end of the hub.
+fn wait_ready(mut child: Child, dir: &Path) -> (Child, mpsc::Receiver<()>, serde_json::Value) {
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let (lines, first) = mpsc::sync_channel(1);
+    let (end, ended) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let mut stdout = BufReader::new(stdout);
+        let mut line = String::new();
+        let read = stdout.read_line(&mut line).map(|_| line);
+        // The test may be gone already; then nobody needs the line.
+        let _gone = lines.send(read);
+        // The pipe stays open for as long as the hub may write to it.
+        let _rest = std::io::copy(&mut stdout, &mut std::io::sink());
+        let _nobody_asks = end.send(());
+    });
+    let line = match first.recv_timeout(START) {
+        Ok(Ok(line)) if !line.is_empty() => line,
+        other => {
+            let log = log_of(dir);
+            let _killed = child.kill();
+            let _reaped = child.wait();
+            panic!("the hub wrote no ready line ({other:?}); its log:\n{log}");
+        }
+    };
+    let ready: serde_json::Value =
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("ready line {line:?}: {error}"));
+    (child, ended, ready)
 }
 
 /// A directory with certificates, `policy.toml` and an `agent-reach.toml` that listens on free ports.

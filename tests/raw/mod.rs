@@ -64,4 +64,5 @@ pub(crate) mod kind {
     pub(crate) const CREDIT: u64 = 13;
     pub(crate) const RESULT: u64 = 14;
     pub(crate) const CANCEL: u64 = 15;
+    pub(crate) const RECEIPT: u64 = 16;
 }

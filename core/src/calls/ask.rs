@@ -61,7 +61,7 @@ impl Hub {
         let (asked, resolved) = self.names_of(asking)?;
         self.authorize(key, &asked, &resolved)?;
         let is_task = asking.mode == Some(CallMode::Task);
-        self.check_delivery(asking)?;
+        let callback = self.check_delivery(asking)?;
         if names::is_reserved(&resolved) {
             return self.ask_hub(turn, key, asking, &resolved, body);
         }
@@ -90,14 +90,14 @@ impl Hub {
             // Whether anybody is there for it is asked when it is stored.
             Routed::To(_, note) if is_task => {
                 let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
-                self.store_task(turn, call, asking, (message, body), fingerprint);
+                self.store_task(turn, call, asking, (message, body), fingerprint, callback);
                 return Ok(());
             }
             Routed::Nobody(why, note)
                 if is_task && !matches!(why, NoRoute::Mismatch | NoRoute::Forbidden) =>
             {
                 let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
-                self.store_task(turn, call, asking, (message, body), fingerprint);
+                self.store_task(turn, call, asking, (message, body), fingerprint, callback);
                 return Ok(());
             }
             Routed::To(chosen, note) => (chosen, note),

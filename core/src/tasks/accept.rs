@@ -26,29 +26,25 @@ pub(super) fn inbox_of(reply_to: &str) -> Option<&str> {
 }
 
 impl Hub {
-    /// Checks where a result is to go beside its caller, which only tasks may ask.
-    pub(crate) fn check_delivery(&self, asking: &Asking<'_>) -> Result<(), Refusal> {
+    /// Checks where a result is to go beside its caller, which only tasks may ask. Gives the URL in its one form.
+    pub(crate) fn check_delivery(&self, asking: &Asking<'_>) -> Result<Option<Arc<str>>, Refusal> {
         let keys = [("callback_url", asking.callback_url), ("reply_to", asking.reply_to)];
         if asking.mode != Some(CallMode::Task) {
             return match keys.iter().find(|(_, value)| value.is_some()) {
                 Some((field, _)) => Err(Refusal::invalid(field, &format!("{field}: only a task has one"))),
-                None => Ok(()),
+                None => Ok(None),
             };
         }
-        if let Some(url) = asking.callback_url {
-            let checked = (self.settings.callbacks.0)(url);
-            checked.map_err(|(code, reason)| {
-                let field = text_map(&[("field", "callback_url")]);
-                let message = format!("callback_url: {reason}");
-                Refusal::from(Failure::new(code, message).with_details(field))
-            })?;
-        }
+        let url = asking.callback_url.map(|url| (self.settings.callbacks.0)(url)).transpose();
+        let url = url.map_err(|(code, reason)| {
+            Failure::new(code, reason).with_details(text_map(&[("field", "callback_url")]))
+        })?;
         if let Some(reply_to) = asking.reply_to
             && inbox_of(reply_to).is_none()
         {
             return Err(Refusal::invalid("reply_to", "reply_to must be agent: and an agent_id"));
         }
-        Ok(())
+        Ok(url.map(Into::into))
     }
 
     /// Whether there is room for one more, and a store that takes it.
@@ -94,6 +90,7 @@ impl Hub {
         asking: &Asking<'_>,
         (message, body): (&Bytes, Option<&[u8]>),
         fingerprint: Fingerprint,
+        callback_url: Option<Arc<str>>,
     ) {
         self.keep_asked(call_index, asking, body);
         let created = self.unix(turn.now);
@@ -128,7 +125,7 @@ impl Hub {
             budget_until: created.saturating_add(call.budget_at.ms_since(turn.now)),
             // It is kept while it is open: not as a piece of a larger buffer.
             call: Bytes::copy_from_slice(message),
-            callback_url: asking.callback_url.map(Into::into),
+            callback_url,
             reply_to,
         };
         self.tasks.enter(id, call_index, &identity, bytes);
