@@ -126,14 +126,8 @@ impl MemoryStore {
         }
         let moved =
             Moved { task: new.id, at: new.created, state: TaskState::Queued, attempt: 0, holder: None };
-        let task = Task {
-            new: new.clone(),
-            moved,
-            holder: None,
-            end: None,
-            deliveries: 0,
-            next_delivery: None,
-        };
+        let task =
+            Task { new: new.clone(), moved, holder: None, end: None, deliveries: 0, next_delivery: None };
         let of = KeyOf::Task(new.id);
         let key = Key { fingerprint: new.fingerprint, until: new.keep_until, open: true, of };
         self.keys.insert(task.name(), key);

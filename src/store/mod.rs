@@ -4,6 +4,8 @@
 //! hub has one: threads of its own write in batches and answer questions, and nobody waits for a disk.
 
 mod desk;
+#[cfg(test)]
+mod desk_tests;
 mod error;
 mod figures;
 mod handle;

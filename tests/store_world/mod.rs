@@ -103,6 +103,12 @@ pub(crate) fn open(options: &StoreOptions) -> (StoreHandle, Restored, Receiver<S
     (store, restored, news)
 }
 
+/// Makes an empty store in a file, and lets go of it.
+pub(crate) fn made(options: &StoreOptions) {
+    let (store, ..) = open(options);
+    store.close().unwrap();
+}
+
 /// The next news.
 pub(crate) fn next(news: &Receiver<StoreNews>) -> StoreNews {
     news.recv_timeout(LONG).expect("news")

@@ -1,7 +1,9 @@
 //! What every store does. A new one is put through all of it: see `store_conformance.rs`.
 
 use agent_reach::store::{KeptKey, RecordBlock, Store, SweepBounds, restore};
-use agent_reach_core::{Answer, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow, TaskState};
+use agent_reach_core::{
+    Answer, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow, TaskState,
+};
 use bytes::Bytes;
 
 use super::world::{IDENTITY, NEVER, bounds, call, end, ended, id, kept, new, receipt, record, task, text};
@@ -18,8 +20,11 @@ fn write(store: &mut dyn Store, changes: impl IntoIterator<Item = Change>) -> u6
 }
 
 fn moved(number: u64, at: u64, state: TaskState, holder: Option<(&str, &str)>) -> Moved {
-    let holder =
-        holder.map(|(agent, instance)| Holder { agent: agent.into(), instance: instance.into(), idempotent: true });
+    let holder = holder.map(|(agent, instance)| Holder {
+        agent: agent.into(),
+        instance: instance.into(),
+        idempotent: true,
+    });
     Moved { task: id(number), at, state, attempt: 2, holder }
 }
 
@@ -75,8 +80,7 @@ pub(crate) fn an_open_task_is_found_as_it_was_accepted_and_moved(lives: &mut dyn
     assert_eq!(write(store, changes), 0);
     let restored = restore(lives.open(), 0).unwrap();
     let queued = Moved { task: id(1), at: 1, state: TaskState::Queued, attempt: 0, holder: None };
-    let expected =
-        [OpenTask { task: task(1), moved: queued }, OpenTask { task: full, moved: last }];
+    let expected = [OpenTask { task: task(1), moved: queued }, OpenTask { task: full, moved: last }];
     assert_eq!(restored.open, expected);
     assert!(restored.owed.is_empty());
 }
@@ -171,12 +175,12 @@ pub(crate) fn ended_tasks_are_listed_newest_first_and_filtered(lives: &mut dyn L
     assert_eq!(store.counts(), [1, 0, 0, 3, 1]);
 }
 
-pub(crate) fn a_request_id_is_kept_while_its_task_is_open_and_then_as_long_as_its_end_says(lives: &mut dyn Lives) {
+pub(crate) fn a_request_id_is_kept_while_its_task_is_open_and_then_as_long_as_its_end_says(
+    lives: &mut dyn Lives,
+) {
     let store = lives.open();
     write(store, [new(task(1))]);
-    let open_key = |ends| {
-        Some(Kept { fingerprint: u128::MAX - 1, until: 10_000, task: Some(id(1)), ends })
-    };
+    let open_key = |ends| Some(Kept { fingerprint: u128::MAX - 1, until: 10_000, task: Some(id(1)), ends });
     assert_eq!(key(store, "request-1", NEVER), open_key(vec![]));
     write(store, [ended(end(1))]);
     assert_eq!(key(store, "request-1", 9_999), open_key(vec![Bytes::from("end 1")]));

@@ -5,11 +5,14 @@
 
 mod callbacks;
 mod columns;
+mod export;
 mod read;
 mod schema;
 mod shown;
 mod sweep;
 mod write;
+
+pub use export::ExportedTask;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -183,7 +186,7 @@ impl SqliteStore {
     /// A checkpoint that ends in an empty log, if nobody reads for a moment.
     fn restart(&self) -> Result<(), StoreError> {
         self.connection.busy_timeout(RESTART_WAIT.min(self.busy))?;
-        let done = self.connection.pragma_query(None, "wal_checkpoint(TRUNCATE)", |_| Ok(()));
+        let done = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
         self.connection.busy_timeout(self.busy)?;
         match done.map_err(StoreError::from) {
             Err(error) if error.kind == StoreErrorKind::Locked => Ok(()),
@@ -218,7 +221,8 @@ impl Store for SqliteStore {
     }
 
     fn probe(&mut self) -> Result<(), StoreError> {
-        self.writing(|connection, _| {
+        self.writing(|connection, tally| {
+            write::try_task(connection, tally)?;
             let sql = "INSERT OR REPLACE INTO probe (id, filler) VALUES (1, zeroblob(?1))";
             connection.execute(sql, [PROBE_BYTES])?;
             Ok(())
@@ -283,7 +287,7 @@ impl Store for SqliteStore {
         match self.log_bytes() {
             ..CHECKPOINT_BYTES => Ok(()),
             CHECKPOINT_BYTES..RESTART_BYTES => {
-                Ok(self.connection.pragma_query(None, "wal_checkpoint(PASSIVE)", |_| Ok(()))?)
+                Ok(self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))?)
             }
             RESTART_BYTES.. => self.restart(),
         }
