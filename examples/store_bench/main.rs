@@ -69,7 +69,8 @@ fn written(news: &Receiver<StoreNews>, number: u64) -> u64 {
         match news.recv().unwrap() {
             StoreNews::Written { up_to } if up_to >= number => return up_to,
             StoreNews::Written { .. } => {}
-            other => println!("{other:?}"),
+            StoreNews::Refused { numbers, reason } => println!("{} refused: {reason}", numbers.len()),
+            StoreNews::Writable(_) | StoreNews::Answered { .. } => {}
         }
     }
 }
@@ -86,7 +87,7 @@ fn full_speed(options: &StoreOptions) -> f64 {
         done = written(&news, done + 1);
     }
     let rate = ACCEPTS as f64 / begun.elapsed().as_secs_f64();
-    println!("durable accepts, {WINDOW} on their way: {rate:.0}/s; {:?}", store.figures());
+    println!("durable accepts, {WINDOW} on their way: {rate:.0}/s");
     store.close().unwrap();
     rate
 }
@@ -175,8 +176,8 @@ fn restart(home: &Path) {
     let (store, news) = open(&options);
     for first in (0..OPEN as u64).step_by(1000) {
         store.write((first + 1..=first + 1000).map(|number| (number, task(number, 3))));
+        written(&news, first + 1000);
     }
-    written(&news, OPEN as u64);
     store.close().unwrap();
     drop(store);
     let size = std::fs::metadata(&options.path).unwrap().len();
