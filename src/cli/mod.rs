@@ -12,6 +12,7 @@ pub mod hub;
 mod output;
 pub mod serve;
 pub mod stats;
+pub mod store;
 mod table;
 pub mod tail;
 pub mod trace;
@@ -54,6 +55,8 @@ pub enum Command {
     Trace(trace::TraceArgs),
     /// Show figures of the hub
     Stats(stats::StatsArgs),
+    /// Look into the database of tasks: check it, count it, export it
+    Store(store::StoreArgs),
 }
 
 impl Cli {
@@ -72,6 +75,7 @@ impl Cli {
             Command::Tail(args) => tail::run(&args),
             Command::Trace(args) => trace::run(&args),
             Command::Stats(args) => stats::run(&args),
+            Command::Store(args) => store::run(&args),
         }
     }
 }

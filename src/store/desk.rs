@@ -82,7 +82,8 @@ pub(super) struct Desk {
     under_way: Option<UnderWay>,
     /// The highest number that was seen.
     seen: u64,
-    next_batch: Instant,
+    /// When the last batch began.
+    last_batch: Option<Instant>,
     next_sweep: Instant,
     next_records: Instant,
     /// From when on everything goes out without waiting, and a failure is the last.
@@ -94,7 +95,7 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new(options: StoreOptions, counters: Arc<Counters>, now: Instant) -> Self {
         Self {
-            next_batch: now,
+            last_batch: None,
             next_sweep: now,
             next_records: now + options.records_every,
             options,
@@ -155,6 +156,9 @@ impl Desk {
     /// From now on everything goes out at once.
     pub(super) fn close(&mut self, now: Instant) {
         self.closing.get_or_insert(now);
+        if let Health::Ill { again, .. } = &mut self.health {
+            *again = now;
+        }
     }
 
     /// Whether all that could be done is done, after [`Desk::close`]; and if not all of it, why.
@@ -178,6 +182,7 @@ impl Desk {
         if let Some(job) = &self.under_way {
             if now >= job.since + self.options.hang && matches!(self.health, Health::Well) {
                 self.health = Health::Hung;
+                tracing::error!("a write to the store does not come back");
                 self.unwritable();
             }
             return None;
@@ -197,7 +202,7 @@ impl Desk {
 
     fn choose(&mut self, now: Instant) -> Option<Job> {
         let patient = |since: &Instant| now < *since + PATIENCE && self.closing.is_none();
-        let batch = self.batch_at().is_some_and(|at| now >= at);
+        let batch = self.batch_at(now).is_some_and(|at| now >= at);
         if self.errands.front().is_some_and(|(since, _)| !(batch && patient(since))) {
             return self.errands.pop_front().map(|(_, errand)| Job::Errand(errand));
         }
@@ -212,23 +217,21 @@ impl Desk {
             return Some(Job::Sweep);
         }
         if batch {
-            self.next_batch = now + self.options.flush;
+            self.last_batch = Some(now);
             return Some(if self.waiting.is_empty() { Job::Probe } else { Job::Batch(self.gather()) });
         }
         None
     }
 
     /// When the next batch, or a probe in its place, is due.
-    fn batch_at(&self) -> Option<Instant> {
+    fn batch_at(&self, now: Instant) -> Option<Instant> {
         match &self.health {
-            Health::Ill { .. } if self.closing.is_some() && self.gave_up.is_some() => None,
-            Health::Ill { again, .. } => Some(*again),
+            Health::Ill { again, .. } => Some(*again).filter(|_| self.gave_up.is_none()),
             Health::Well | Health::Hung if self.waiting.is_empty() => None,
             Health::Well | Health::Hung => {
                 let full = self.waiting_bytes >= BATCH_BYTES || self.waiting.len() >= BATCH_CHANGES;
-                let at_once = full || self.closing.is_some();
-                Some(self.next_batch.checked_sub(if at_once { self.options.flush } else { Duration::ZERO }))
-                    .map(|at| at.unwrap_or(self.next_batch))
+                let gathers = !full && self.closing.is_none();
+                Some(self.last_batch.filter(|_| gathers).map_or(now, |last| last + self.options.flush))
             }
         }
     }
@@ -244,12 +247,19 @@ impl Desk {
     }
 
     /// When to look again, even if nothing happens.
-    pub(super) fn wake(&self) -> Instant {
+    pub(super) fn wake(&self, now: Instant) -> Instant {
+        let well = matches!(self.health, Health::Well);
         if let Some(job) = &self.under_way {
-            return job.since + self.options.hang;
+            // One that hangs has been told of; then it is only waited for.
+            return if well { job.since + self.options.hang } else { now + self.options.hang };
         }
-        let others = self.next_sweep.min(self.next_records);
-        self.batch_at().map_or(others, |batch| batch.min(others))
+        if !self.errands.is_empty() {
+            return now;
+        }
+        let sweep = Some(self.next_sweep).filter(|_| self.closing.is_none());
+        let records = Some(self.next_records).filter(|_| well);
+        let first = [self.batch_at(now), sweep, records].into_iter().flatten().min();
+        first.unwrap_or(now + self.options.hang)
     }
 
     /// Hears what came of the job that was under way.
@@ -318,6 +328,9 @@ impl Desk {
             self.gave_up = Some(reason.clone());
         }
         let was_well = matches!(self.health, Health::Well);
+        if was_well {
+            tracing::error!(error = %reason, "the store cannot be written");
+        }
         self.health = Health::Ill { again: now + pause, pause, reason };
         if was_well {
             self.unwritable();
@@ -333,6 +346,7 @@ impl Desk {
     }
 
     fn recovered(&mut self) {
+        tracing::info!("the store can be written again");
         self.health = Health::Well;
         self.counters.unwritable.store(false, Relaxed);
         self.news.push(StoreNews::Writable(true));

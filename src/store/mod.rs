@@ -1,14 +1,17 @@
 //! What outlives the process: tasks, kept outcomes, deliveries and execution records.
 //!
-//! [`Store`] is what a store can do, one call after the other; [`sqlite`] does it. [`StoreHandle`] is how the
+//! [`Store`] is what a store can do, one call after the other; [`sqlite`] and [`memory`] do it. [`StoreHandle`] is how the
 //! hub has one: threads of its own write in batches and answer questions, and nobody waits for a disk.
 
 mod desk;
+#[cfg(test)]
+mod desk_tests;
 mod error;
 mod figures;
 mod handle;
 #[cfg(test)]
 mod handle_tests;
+pub mod memory;
 mod options;
 mod record;
 pub mod sqlite;

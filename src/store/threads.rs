@@ -124,7 +124,7 @@ fn decide(shared: Shared, at_desk: &Receiver<ToDesk>, threads: Threads) {
             break Err(StoreError::new(StoreErrorKind::Io, "the writing thread has ended"));
         }
         desk.news().into_iter().for_each(|news| (shared.sink)(news));
-        let wait = desk.wake().saturating_duration_since(Instant::now());
+        let wait = desk.wake(now).saturating_duration_since(Instant::now());
         let first = match at_desk.recv_timeout(wait) {
             Ok(told) => told,
             Err(RecvTimeoutError::Timeout) => continue,

@@ -5,11 +5,14 @@
 
 mod callbacks;
 mod columns;
+mod export;
 mod read;
 mod schema;
 mod shown;
 mod sweep;
 mod write;
+
+pub use export::ExportedTask;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -26,10 +29,10 @@ use super::{
 
 /// Statements that are kept prepared for a connection: all there are.
 const STATEMENTS: usize = 64;
-/// Bytes of the log that begin a checkpoint.
-const CHECKPOINT_BYTES: u64 = 4 << 20;
-/// Bytes of the log from which on a checkpoint waits for readers, so that the log begins anew.
-const RESTART_BYTES: u64 = 16 << 20;
+/// Pages in the log, and not yet in the file, that begin a checkpoint. Few, so that the next batch does not wait long.
+const CHECKPOINT_PAGES: i64 = 256;
+/// Pages in the log from which on a checkpoint waits for readers, so that the log begins anew.
+const RESTART_PAGES: i64 = 4096;
 /// How long it waits for them.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
 /// What a probe writes: as much as a few tasks.
@@ -180,10 +183,16 @@ impl SqliteStore {
         Err(StoreError::new(StoreErrorKind::Locked, detail))
     }
 
+    /// What a checkpoint says: the pages in the log, and how many of them are in the file as well.
+    fn log_pages(&self, checkpoint: &str) -> Result<(i64, i64), StoreError> {
+        let mut statement = self.connection.prepare_cached(checkpoint)?;
+        Ok(statement.query_row((), |row| Ok((row.get(1)?, row.get(2)?)))?)
+    }
+
     /// A checkpoint that ends in an empty log, if nobody reads for a moment.
     fn restart(&self) -> Result<(), StoreError> {
         self.connection.busy_timeout(RESTART_WAIT.min(self.busy))?;
-        let done = self.connection.pragma_query(None, "wal_checkpoint(TRUNCATE)", |_| Ok(()));
+        let done = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
         self.connection.busy_timeout(self.busy)?;
         match done.map_err(StoreError::from) {
             Err(error) if error.kind == StoreErrorKind::Locked => Ok(()),
@@ -218,7 +227,8 @@ impl Store for SqliteStore {
     }
 
     fn probe(&mut self) -> Result<(), StoreError> {
-        self.writing(|connection, _| {
+        self.writing(|connection, tally| {
+            write::try_task(connection, tally)?;
             let sql = "INSERT OR REPLACE INTO probe (id, filler) VALUES (1, zeroblob(?1))";
             connection.execute(sql, [PROBE_BYTES])?;
             Ok(())
@@ -280,13 +290,13 @@ impl Store for SqliteStore {
     }
 
     fn checkpoint(&mut self) -> Result<(), StoreError> {
-        match self.log_bytes() {
-            ..CHECKPOINT_BYTES => Ok(()),
-            CHECKPOINT_BYTES..RESTART_BYTES => {
-                Ok(self.connection.pragma_query(None, "wal_checkpoint(PASSIVE)", |_| Ok(()))?)
-            }
-            RESTART_BYTES.. => self.restart(),
+        // The length of the log's file says nothing: it begins anew without getting shorter.
+        let (log, done) = self.log_pages("PRAGMA wal_checkpoint(NOOP)")?;
+        if log - done < CHECKPOINT_PAGES {
+            return Ok(());
         }
+        let (log, _) = self.log_pages("PRAGMA wal_checkpoint(PASSIVE)")?;
+        if log < RESTART_PAGES { Ok(()) } else { self.restart() }
     }
 
     fn counts(&self) -> [u64; TaskState::ALL.len()] {
@@ -340,10 +350,13 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 
 fn io(path: &Path, error: &std::io::Error) -> StoreError {
     use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    let kind = match error.kind() {
-        PermissionDenied | ReadOnlyFilesystem => StoreErrorKind::ReadOnly,
-        StorageFull | QuotaExceeded => StoreErrorKind::Full,
-        _ => StoreErrorKind::Io,
+    let kind = error.kind();
+    let kind = if matches!(kind, PermissionDenied | ReadOnlyFilesystem) {
+        StoreErrorKind::ReadOnly
+    } else if matches!(kind, StorageFull | QuotaExceeded) {
+        StoreErrorKind::Full
+    } else {
+        StoreErrorKind::Io
     };
     StoreError::new(kind, format!("{}: {error}", path.display()))
 }

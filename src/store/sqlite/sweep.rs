@@ -52,21 +52,27 @@ fn tasks(
     }
     drop(rows);
     for (seq, state) in &expired {
-        for sql in [
-            "DELETE FROM owed WHERE id = (SELECT id FROM tasks WHERE seq = ?1)
-                AND agent IN (SELECT agent FROM tasks WHERE seq = ?1 UNION SELECT reply_to FROM tasks WHERE seq = ?1)",
-            "DELETE FROM keys WHERE seq = (SELECT k.seq FROM tasks t JOIN keys k
-                ON k.identity = t.identity AND k.request_id = t.request_id WHERE t.seq = ?1 AND k.task = t.id)",
-            "DELETE FROM task_calls WHERE seq = ?1",
-            "DELETE FROM task_ends WHERE seq = ?1",
-            "DELETE FROM tasks WHERE seq = ?1",
-        ] {
-            connection.prepare_cached(sql)?.execute([seq])?;
-        }
+        remove(connection, *seq)?;
         tally.task(*state, -1);
     }
     let more = cut || expired.len() == bounds.rows;
     Ok((expired.len(), more))
+}
+
+/// Removes a task and all that belongs to it.
+pub(super) fn remove(connection: &Connection, seq: i64) -> Result<(), StoreError> {
+    for sql in [
+        "DELETE FROM owed WHERE id = (SELECT id FROM tasks WHERE seq = ?1)
+            AND agent IN (SELECT agent FROM tasks WHERE seq = ?1 UNION SELECT reply_to FROM tasks WHERE seq = ?1)",
+        "DELETE FROM keys WHERE seq = (SELECT k.seq FROM tasks t JOIN keys k
+            ON k.identity = t.identity AND k.request_id = t.request_id WHERE t.seq = ?1 AND k.task = t.id)",
+        "DELETE FROM task_calls WHERE seq = ?1",
+        "DELETE FROM task_ends WHERE seq = ?1",
+        "DELETE FROM tasks WHERE seq = ?1",
+    ] {
+        connection.prepare_cached(sql)?.execute([seq])?;
+    }
+    Ok(())
 }
 
 fn keys(connection: &Connection, now: u64, bounds: SweepBounds) -> Result<usize, StoreError> {

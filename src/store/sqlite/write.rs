@@ -4,6 +4,7 @@ use agent_reach_core::{Change, KeptCall, Moved, NewTask, TaskEnd, TaskId, TaskSt
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::columns::{self, id, number};
+use super::sweep;
 use crate::store::{RecordBlock, StoreError};
 
 /// What a transaction changes of the counts, written once at its end.
@@ -86,6 +87,30 @@ fn insert(connection: &Connection, task: &NewTask, tally: &mut Tally) -> Result<
     ])?;
     tally.task(TaskState::Queued, 1);
     Ok(true)
+}
+
+/// Puts a task where the next one would come, and takes it away again: nobody else sees it.
+pub(super) fn try_task(connection: &Connection, tally: &mut Tally) -> Result<(), StoreError> {
+    let task = NewTask {
+        // No other has it, and the next ones come before it.
+        id: TaskId::from_bits(u128::MAX),
+        identity: "".into(),
+        agent: "".into(),
+        request_id: "".into(),
+        capability: "".into(),
+        fingerprint: 0,
+        keep_until: 0,
+        created: 0,
+        budget_until: 0,
+        call: bytes::Bytes::new(),
+        callback_url: None,
+        reply_to: None,
+    };
+    insert(connection, &task, tally)?;
+    let sql = "SELECT seq FROM tasks WHERE id = ?1";
+    let seq: i64 = connection.prepare_cached(sql)?.query_row([id(task.id)], |row| row.get(0))?;
+    tally.task(TaskState::Queued, -1);
+    sweep::remove(connection, seq)
 }
 
 /// The place and state of a task that has not ended.
