@@ -21,7 +21,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::store::{Restored, StoreHandle};
+use crate::store::StoreHandle;
 
 /// Most messages that are handed in at once: they are decoded under the lock.
 const TURN_MESSAGES: usize = 32;
@@ -114,32 +114,8 @@ impl Driver {
         Self::with(Hub::new(settings, policy), None, observer)
     }
 
-    /// The same, that takes up what a store kept of an earlier hub. The store's news have to come to
-    /// [`Driver::store_news`].
-    pub fn over(
-        mut settings: Settings,
-        policy: Policy,
-        observer: Arc<dyn Observer>,
-        store: StoreHandle,
-        restored: Restored,
-    ) -> Arc<Self> {
-        settings.store = true;
-        let mut hub = Hub::new(settings, policy);
-        let mut effects = Effects::default();
-        let now = Now::default();
-        for key in restored.keys {
-            hub.restore_key(now, &key.identity, &key.request_id, key.until);
-        }
-        for agent in restored.owed {
-            hub.restore_owed(agent);
-        }
-        for task in restored.open {
-            hub.restore_task(now, task, &mut effects);
-        }
-        store.write(effects.changes.drain(..));
-        for fact in &effects.facts {
-            observer.fact(fact);
-        }
+    /// The same, of a hub that has a store. The store's news have to come to [`Driver::store_news`].
+    pub fn over(hub: Hub, store: StoreHandle, observer: Arc<dyn Observer>) -> Arc<Self> {
         Self::with(hub, Some(store), observer)
     }
 

@@ -4,10 +4,13 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agent_reach_core::{CallRecord, CallbackCheck, Callbacks, Fact, Outcome, StoreNews, TaskId};
+use agent_reach_core::{
+    CallRecord, CallbackCheck, Callbacks, Effects, Fact, Hub, Now, Outcome, Policy, Settings, StoreNews,
+    TaskId,
+};
 use agent_reach_protocol::CallMode;
 use tokio::sync::Notify;
-use tracing::{error, info, warn};
+use tracing::info;
 
 use crate::callbacks::{
     AllowedHosts, Book, Bounds, Busy, Client, ClientError, Due, KeysError, NoHost, Schedule, Secrets,
@@ -52,16 +55,6 @@ struct Line {
 
 impl NewsLine {
     fn tell(&self, news: StoreNews) {
-        match &news {
-            StoreNews::Writable(true) => info!("the store can be written"),
-            StoreNews::Writable(false) => {
-                error!("the store cannot be written: calls go on, new tasks are refused");
-            }
-            StoreNews::Refused { numbers, reason } => {
-                warn!(tasks = numbers.len(), reason, "new tasks could not be stored");
-            }
-            StoreNews::Written { .. } | StoreNews::Answered { .. } => {}
-        }
         let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match line.driver.upgrade() {
             Some(driver) => {
@@ -112,6 +105,26 @@ impl Keeping {
         Ok((Self { store, news, hosts, wake: Arc::default() }, restored))
     }
 
+    /// A hub that takes up what the store kept of an earlier one.
+    pub fn hub(&self, settings: Settings, policy: Policy, restored: Restored) -> Hub {
+        let settings = Settings { store: true, callbacks: self.callback_rule(), ..settings };
+        let mut hub = Hub::new(settings, policy);
+        let (now, mut effects) = (Now::default(), Effects::default());
+        for key in restored.keys {
+            hub.restore_key(now, &key.identity, &key.request_id, key.until);
+        }
+        for agent in restored.owed {
+            hub.restore_owed(agent);
+        }
+        for task in restored.open {
+            hub.restore_task(now, task, &mut effects);
+        }
+        // Nobody is connected, so nothing else can have come of it.
+        effects.facts.iter().for_each(|fact| self.fact(fact));
+        self.store.write(effects.changes);
+        hub
+    }
+
     /// The store itself.
     pub fn store(&self) -> StoreHandle {
         self.store.clone()
@@ -123,7 +136,7 @@ impl Keeping {
     }
 
     /// Which URLs tasks may name.
-    pub fn callback_rule(&self) -> Callbacks {
+    fn callback_rule(&self) -> Callbacks {
         let hosts = self.hosts.clone();
         let check: Arc<CallbackCheck> = Arc::new(move |url| {
             let target = allowed(url, &hosts).map_err(|refused| (refused.code(), refused.to_string()))?;

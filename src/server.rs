@@ -104,9 +104,8 @@ impl Server {
         let (keeping, restored) = Keeping::open(config, &metrics)?;
         let (store, keeping) = (keeping.store(), Arc::new(keeping));
         let watcher = Arc::new(Watcher { metrics, keeping: Arc::clone(&keeping) });
-        let settings = Settings { callbacks: keeping.callback_rule(), ..settings(config)? };
-        let observer = Arc::clone(&watcher) as Arc<dyn Observer>;
-        let driver = Driver::over(settings, policy, observer, store.clone(), restored);
+        let hub = keeping.hub(settings(config)?, policy, restored);
+        let driver = Driver::over(hub, store.clone(), Arc::clone(&watcher) as Arc<dyn Observer>);
         keeping.connect(&driver);
         let mut tasks = JoinSet::new();
         if let Some(deliveries) = keeping.deliveries(config, &watcher.metrics)? {

@@ -8,42 +8,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hashbrown::HashTable;
 use slab::Slab;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128, xxh3_128_with_seed};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 use crate::elsewhere::Elsewhere;
 use crate::expiry::Expiry;
+use crate::fingerprint::Fingerprint;
 use crate::store::TaskId;
 use crate::time::Now;
 
 /// Ends of a call, as messages: one, or one for each target of a fan-out and the summary.
 pub(crate) type Ends = smallvec::SmallVec<[Bytes; 1]>;
-
-/// What a CALL asks for, as far as a repetition has to agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint(u128);
-
-impl Fingerprint {
-    /// Of the capability asked for and the body. The caller alone could make two collide, to its own harm.
-    pub(crate) fn of(capability: &str, body: Option<&[u8]>) -> Self {
-        let body = body.map_or(0, xxh3_128);
-        Self(body ^ xxh3_128(capability.as_bytes()).rotate_left(1))
-    }
-
-    /// The same of a task, which is another intent than a call.
-    pub(crate) const fn of_task(self) -> Self {
-        Self(!self.0)
-    }
-
-    /// As the store keeps it.
-    pub(crate) const fn bits(self) -> u128 {
-        self.0
-    }
-
-    /// As the store gave it back.
-    pub(crate) const fn from_bits(bits: u128) -> Self {
-        Self(bits)
-    }
-}
 
 #[derive(Debug)]
 enum State {
@@ -100,7 +74,7 @@ impl Entry {
 
     /// What its place among the results goes by. Who makes many fingerprints meet slows down its own calls.
     const fn result_tag(&self) -> u32 {
-        Key(self.fingerprint.0).tag()
+        Key(self.fingerprint.bits()).tag()
     }
 }
 

@@ -17,6 +17,7 @@ mod effects;
 mod elsewhere;
 mod events;
 mod expiry;
+mod fingerprint;
 mod given;
 mod hub;
 mod idempotency;

@@ -9,12 +9,13 @@
 mod names;
 mod process;
 mod series;
+mod stored;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_reach_core::{Counters, DedupeOutcome, Fact, Gauges, Liveness, Outcome, TaskState, Tier};
+use agent_reach_core::{Counters, DedupeOutcome, Fact, Gauges, Liveness, Outcome, Tier};
 use agent_reach_protocol::{ErrorCode, GoodbyeCode, Kind};
 use metrics::{Counter, Gauge, Histogram, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -23,6 +24,7 @@ use rustls::CertificateError;
 use crate::store::StoreFigures;
 pub use names::{CAPABILITIES_MAX, METRICS, Metric, MetricKind, NONE, OTHER};
 use series::{CallSeries, CountersByWord, Ended, QueuedSeries, Registrar};
+use stored::StoreSeries;
 
 /// The metrics of one hub. Every name has its HELP and TYPE line from the start.
 #[derive(Debug)]
@@ -46,18 +48,6 @@ pub struct Metrics {
     hub: Histogram,
     callbacks: CountersByWord,
     store: StoreSeries,
-}
-
-/// What is said of the store.
-#[derive(Debug)]
-struct StoreSeries {
-    flush: Histogram,
-    tasks: [Gauge; TaskState::ALL.len()],
-    writable: Gauge,
-    records_dropped: Counter,
-    outcomes_dropped: Counter,
-    backlog: Gauge,
-    log: Gauge,
 }
 
 /// Gauges that are set at each scrape.
@@ -224,36 +214,6 @@ impl Metrics {
                 page.run_upkeep();
             }
         }
-    }
-}
-
-impl StoreSeries {
-    fn new(registrar: &Registrar) -> Self {
-        let dropped =
-            |what: &'static str| registrar.counter(names::STORE_DROPPED_TOTAL, &[("what", what.into())]);
-        Self {
-            // Registering it is enough: an empty histogram has all its lines.
-            flush: registrar.histogram(names::STORE_FLUSH_SECONDS, &[]),
-            tasks: TaskState::ALL.map(|state| {
-                registrar.gauge(names::TASKS, &[("state", state.as_str().to_ascii_lowercase().into())])
-            }),
-            writable: registrar.gauge(names::STORE_WRITABLE, &[]),
-            records_dropped: dropped("record"),
-            outcomes_dropped: dropped("outcome"),
-            backlog: registrar.gauge(names::STORE_BACKLOG_BYTES, &[]),
-            log: registrar.gauge(names::STORE_LOG_BYTES, &[]),
-        }
-    }
-
-    fn set(&self, figures: &StoreFigures) {
-        for (gauge, count) in self.tasks.iter().zip(figures.tasks) {
-            gauge.set(count as f64);
-        }
-        self.writable.set(if figures.writable { 1.0 } else { 0.0 });
-        self.records_dropped.absolute(figures.records_dropped);
-        self.outcomes_dropped.absolute(figures.left_out);
-        self.backlog.set(figures.backlog_bytes as f64);
-        self.log.set(figures.log_bytes as f64);
     }
 }
 
