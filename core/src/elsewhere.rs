@@ -1,6 +1,7 @@
 //! Request ids that only the store keeps: a number for each, so that a repetition is looked for there.
 //!
-//! Two ids may have one number. Then the store is asked in vain; nothing is ever missed.
+//! Two ids may have one number, and there is a bound of how many are known by number: past it the store is asked about
+//! every id. So it may be asked in vain; nothing is ever missed.
 
 use hashbrown::HashTable;
 use slab::Slab;
@@ -26,6 +27,8 @@ pub(crate) struct Elsewhere {
     /// What it names may be gone already, or be another's by now.
     expiry: Expiry,
     most: usize,
+    /// Until when there may be ids without a number here.
+    unsure_until: Now,
 }
 
 impl Elsewhere {
@@ -46,14 +49,14 @@ impl Elsewhere {
     /// Whether the store may know an id of this number at `now`.
     pub(crate) fn has(&self, now: Now, number: u64) -> bool {
         let slot = self.find(number).and_then(|slot| self.slots.get(slot as usize));
-        slot.is_some_and(|slot| slot.until > now)
+        slot.is_some_and(|slot| slot.until > now) || self.unsure_until > now
     }
 
-    /// Adds a number, or has it last longer. Returns how many others were forgotten for it.
-    pub(crate) fn insert(&mut self, number: u64, until: Now) -> usize {
+    /// Adds a number, or has it last longer.
+    pub(crate) fn insert(&mut self, number: u64, until: Now) {
         if let Some(slot) = self.find(number) {
             if self.slots.get(slot as usize).is_some_and(|slot| slot.until >= until) {
-                return 0;
+                return;
             }
             self.remove(number);
         }
@@ -63,12 +66,12 @@ impl Elsewhere {
         self.index
             .insert_unique(number, slot, |slot| slots.get(*slot as usize).map_or(0, |slot| slot.number));
         self.expiry.push(until, slot);
-        let mut forgotten = 0;
         while self.slots.len() > self.most {
             let Some((until, soonest)) = self.expiry.pop() else { break };
-            forgotten += usize::from(self.drop_at(soonest, until));
+            if self.drop_at(soonest, until) {
+                self.unsure_until = self.unsure_until.max(until);
+            }
         }
-        forgotten
     }
 
     /// Takes a number out.
@@ -120,14 +123,15 @@ mod tests {
     }
 
     #[test]
-    fn past_the_bound_the_soonest_to_expire_go_first_and_are_counted() {
+    fn past_the_bound_every_number_may_be_known_until_what_went_has_expired() {
         let mut elsewhere = Elsewhere::new(10 * SLOT_BYTES);
-        let mut forgotten = 0;
         for number in 0..100 {
-            forgotten += elsewhere.insert(number << 57 | number, NOW.plus_ms(1000 - number));
+            elsewhere.insert(number << 57 | number, NOW.plus_ms(1000 - number));
         }
-        assert_eq!(forgotten, 90);
-        let left: Vec<u64> = (0..100).filter(|number| elsewhere.has(NOW, number << 57 | number)).collect();
+        assert_eq!(elsewhere.slots.len(), 10);
+        assert!(elsewhere.has(NOW, 12345), "the soonest to expire went, and may be asked for");
+        let later = NOW.plus_ms(990);
+        let left: Vec<u64> = (0..100).filter(|number| elsewhere.has(later, number << 57 | number)).collect();
         assert_eq!(left, (0..10).collect::<Vec<_>>());
     }
 }

@@ -293,7 +293,7 @@ impl Memory {
                 State::Open(_) => false,
             });
             match stored.map(|entry| entry.key.number()) {
-                Some(number) => forgotten += self.elsewhere.insert(number, until),
+                Some(number) => self.elsewhere.insert(number, until),
                 None => forgotten += 1,
             }
             self.remove(soonest);

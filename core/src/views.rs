@@ -274,7 +274,7 @@ impl<'a> CallView<'a> {
             state: match &call.stage {
                 Stage::Waiting { .. } => "waiting",
                 Stage::Backoff { .. } | Stage::Later => "retrying",
-                Stage::Returning => "returning",
+                Stage::Returning { .. } => "returning",
                 Stage::Given if call.accepted_at.is_some() => "accepted",
                 Stage::Given => "given",
             },

@@ -57,7 +57,7 @@ impl Call {
         match &self.stage {
             Stage::Waiting { agent, .. } => agent.as_ref(),
             Stage::Backoff { agent } => Some(agent),
-            Stage::Given | Stage::Later | Stage::Returning => None,
+            Stage::Given | Stage::Later | Stage::Returning { .. } => None,
         }
     }
 }

@@ -36,6 +36,7 @@ use crate::hub::{clip, text_map};
 use crate::idempotency::Ends;
 use crate::outbound::Mark;
 use crate::routing::Note;
+use crate::store::Holder;
 use crate::tasks::Task;
 use crate::time::Now;
 use crate::traces::Log;
@@ -142,7 +143,7 @@ pub(crate) enum Stage {
     /// A task that found no room to wait in tries again later.
     Later,
     /// A task that an agent had when an earlier life of the hub ended: it may come back with it.
-    Returning,
+    Returning { holder: Box<Holder> },
 }
 
 /// Phase of a leg.

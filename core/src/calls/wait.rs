@@ -353,14 +353,15 @@ impl Hub {
             return self.settle(turn, call_index, failure);
         }
         let stage = call.stage.clone();
-        if self.draining.is_some() && !matches!(stage, Stage::Returning) && self.rest_task(call_index) {
+        if self.draining.is_some() && !matches!(stage, Stage::Returning { .. }) && self.rest_task(call_index)
+        {
             return;
         }
         match stage {
             Stage::Given => {}
             Stage::Backoff { agent } => self.retry(turn, call_index, &agent),
             Stage::Later => self.try_now_or_wait(turn, call_index, None),
-            Stage::Returning => self.holder_is_lost(turn, call_index),
+            Stage::Returning { holder } => self.holder_is_lost(turn, call_index, &holder),
             Stage::Waiting { agent, .. } => {
                 // Nobody came in `wait_ms`. Somebody may be there who is only busy.
                 self.stop_waiting(call_index);

@@ -103,6 +103,19 @@ impl Hub {
         self.deliver_more(turn, key);
     }
 
+    /// The store cannot say now what an agent is owed: the next look comes with the timer.
+    pub(super) fn owed_later(&mut self, turn: &Turn<'_>, agent: &str) {
+        let Some(key) = self.registry.find(agent) else { return };
+        let again = turn.now.plus_ms(self.settings.redeliver_ms);
+        let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
+        own.asking = false;
+        own.more = Some(None);
+        if own.timer_at == Now::default() {
+            own.timer_at = again;
+            self.timers.set(again, Timer::Delivery(key));
+        }
+    }
+
     /// Asks for the next page, if there may be one and the agent keeps up.
     fn deliver_more(&mut self, turn: &mut Turn<'_>, key: usize) {
         let Some(own) = self.tasks.deliveries.get(&key) else { return };

@@ -172,9 +172,10 @@ impl Hub {
 
     /// A task that was cancelled has its end in the store.
     pub(super) fn say_cancelled(&mut self, turn: &mut Turn<'_>, question: u64, row: &TaskRow) {
-        if let Some(Waits::Cancel(waiter)) = self.no_longer_waits(turn, question) {
+        if let Some(Waits::Cancel(waiter)) = self.no_longer_waits(question) {
             let cancelled = row.outcome.as_deref() == Some("cancelled");
             self.answer_cancel(turn, &waiter, row, cancelled);
+            self.close_if_idle(turn, waiter.connection);
         }
     }
 

@@ -17,7 +17,7 @@ mod writing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::store::{Holder, TaskId, TaskState};
+use crate::store::{TaskId, TaskState};
 
 use deliver::Delivery;
 pub(crate) use view::TaskView;
@@ -74,8 +74,8 @@ pub(crate) struct Tasks {
     bytes: usize,
     /// What each identity has of that.
     by_owner: BTreeMap<Arc<str>, usize>,
-    /// Those that an agent had in an earlier life of the hub, by its agent_id.
-    returning: BTreeMap<Arc<str>, Vec<(usize, Holder)>>,
+    /// Those that an agent had in an earlier life of the hub, by its agent_id; some may have ended.
+    returning: BTreeMap<Arc<str>, Vec<TaskId>>,
     /// Questions of those who have one cancelled, and wait for its end.
     cancels: BTreeMap<TaskId, Vec<u64>>,
     /// Agents for which the store may keep results that they have not confirmed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{Call, ErrorCode, Policy, ToHub, read_to_hub};
+use agent_reach_protocol::{Call, CallResult, ErrorCode, Policy, ResultStatus, ToHub, encode, read_to_hub};
 
 use super::{TASK_BYTES, Task, Tasks};
 use crate::calls::{Asker, Ended, Failure, Stage, Tried};
@@ -10,7 +10,7 @@ use crate::effects::{Effects, Outcome};
 use crate::fingerprint::Fingerprint;
 use crate::hub::{Hub, Turn};
 use crate::routing::{Choice, Note};
-use crate::store::{Holder, OpenTask, TaskState};
+use crate::store::{Change, Holder, OpenTask, TaskEnd, TaskState};
 use crate::time::Now;
 
 impl Hub {
@@ -18,8 +18,10 @@ impl Hub {
     /// ends as `internal`.
     pub fn restore_task(&mut self, now: Now, open: OpenTask, effects: &mut Effects) {
         let turn = &mut Turn { now, fx: effects };
-        let OpenTask { task, moved } = open;
-        let Ok((ToHub::Call(asking), body)) = read_to_hub(&task.call, None) else { return };
+        let OpenTask { task, moved } = &open;
+        let Ok((ToHub::Call(asking), body)) = read_to_hub(&task.call, None) else {
+            return self.end_unreadable(turn, &open);
+        };
         let asker = Asker {
             key: usize::MAX,
             serial: 0,
@@ -59,10 +61,35 @@ impl Hub {
             let failure = Failure::new(ErrorCode::BudgetExhausted, "the total budget of the task is spent");
             return self.settle(turn, index, failure);
         }
-        match moved.holder {
+        match &moved.holder {
             None => self.try_now_or_wait(turn, index, None),
-            Some(holder) => self.await_holder(turn, index, holder),
+            Some(holder) => self.await_holder(turn, index, holder.clone()),
         }
+    }
+
+    /// A stored CALL cannot be read any more: the task ends, and says so.
+    fn end_unreadable(&mut self, turn: &mut Turn<'_>, open: &OpenTask) {
+        let OpenTask { task, moved } = open;
+        let failure = Failure::new(ErrorCode::Internal, "the stored CALL of the task cannot be read");
+        let text = task.id.to_string();
+        let result = CallResult {
+            request_id: Some(&task.request_id),
+            task_id: Some(&text),
+            error: Some(failure.entry()),
+            ..CallResult::of(ResultStatus::Failed)
+        };
+        let at = self.unix(turn.now);
+        let end = TaskEnd {
+            task: task.id,
+            at,
+            outcome: ErrorCode::Internal.as_str(),
+            attempt: moved.attempt,
+            expires: at.saturating_add(self.settings.task_keep_ms),
+            keep_until: at.saturating_add(self.settings.task_keep_ms),
+            end: encode(&result, None),
+        };
+        self.change(turn, Change::Ended(Box::new(end)));
+        self.tasks.owed.insert(Arc::clone(&task.agent));
     }
 
     /// Notes that the store keeps results for an agent.
@@ -83,9 +110,10 @@ impl Hub {
     fn await_holder(&mut self, turn: &mut Turn<'_>, index: usize, holder: Holder) {
         let until = turn.now.plus_ms(self.settings.return_ms);
         let Some(call) = self.calls.get_mut(index) else { return };
-        call.stage = Stage::Returning;
+        let Some(task) = call.task.as_ref().map(|task| task.id) else { return };
+        self.tasks.returning.entry(Arc::clone(&holder.agent)).or_default().push(task);
+        call.stage = Stage::Returning { holder: Box::new(holder) };
         let until = until.min(call.budget_at);
-        self.tasks.returning.entry(Arc::clone(&holder.agent)).or_default().push((index, holder));
         self.set_call_timer(index, until);
     }
 
@@ -96,8 +124,10 @@ impl Hub {
         }
         let Some(agent) = self.registry.agents.get(key) else { return };
         let (id, instance) = (Arc::clone(&agent.id), agent.instance.clone());
-        for (index, holder) in self.tasks.returning.remove(&id).unwrap_or_default() {
+        for task in self.tasks.returning.remove(&id).unwrap_or_default() {
+            let Some(index) = self.tasks.find(task) else { continue };
             let Some(call) = self.calls.get(index) else { continue };
+            let Stage::Returning { holder } = call.stage.clone() else { continue };
             let name = self.policy.resolve(&call.capability);
             let agent = self.registry.agents.get(key);
             let offers = agent.zip(self.registry.names.get(name));
@@ -117,17 +147,10 @@ impl Hub {
     }
 
     /// Who had a task when the hub ended did not come back in time.
-    pub(crate) fn holder_is_lost(&mut self, turn: &mut Turn<'_>, index: usize) {
-        let mut found = None;
-        self.tasks.returning.retain(|_, of_agent| {
-            if let Some(place) = of_agent.iter().position(|(own, _)| *own == index) {
-                found = Some(of_agent.swap_remove(place).1);
-            }
-            !of_agent.is_empty()
-        });
-        if let Some(holder) = found {
-            self.lost_in_restart(turn, index, &holder);
-        }
+    pub(crate) fn holder_is_lost(&mut self, turn: &mut Turn<'_>, index: usize, holder: &Holder) {
+        // Nobody of that agent is waited for any longer than this one was.
+        self.tasks.returning.remove(&holder.agent);
+        self.lost_in_restart(turn, index, holder);
     }
 
     /// The try that the hub's end interrupted is one of the task's attempts.

@@ -146,28 +146,28 @@ impl Hub {
     pub(crate) fn cancel_question(&mut self, turn: &mut Turn<'_>, number: u64) {
         let Some(waits) = self.tasks.waits.remove(&number) else { return };
         if let Some(waiter) = waits.waiter() {
-            self.answered(turn, waiter);
+            self.answered(waiter);
             self.fail_waiter(turn, waiter, &Failure::new(ErrorCode::Cancelled, "cancelled").into());
+            self.close_if_idle(turn, waiter.connection);
         }
     }
 
     /// Takes out who waits for an answer; `None` when nobody does any more.
-    pub(super) fn no_longer_waits(&mut self, turn: &mut Turn<'_>, number: u64) -> Option<Waits> {
+    pub(super) fn no_longer_waits(&mut self, number: u64) -> Option<Waits> {
         let waits = self.tasks.waits.remove(&number)?;
         match waits.waiter() {
-            Some(waiter) => self.answered(turn, waiter).then_some(waits),
+            Some(waiter) => self.answered(waiter).then_some(waits),
             None => Some(waits),
         }
     }
 
     /// A CALL waits no longer. `false`: its connection is gone.
-    fn answered(&mut self, turn: &mut Turn<'_>, waiter: &Waiter) -> bool {
+    fn answered(&mut self, waiter: &Waiter) -> bool {
         let agent = self.registry.agents.get_mut(waiter.key);
         let Some(agent) = agent.filter(|agent| agent.session == Some(waiter.connection)) else {
             return false;
         };
         agent.asked.remove(&waiter.id);
-        self.close_if_idle(turn, waiter.connection);
         true
     }
 
@@ -212,11 +212,18 @@ impl Hub {
     }
 
     fn on_answer(&mut self, turn: &mut Turn<'_>, number: u64, answer: Answer) {
-        let Some(waits) = self.no_longer_waits(turn, number) else { return };
+        let Some(waits) = self.no_longer_waits(number) else { return };
+        let connection = waits.waiter().map(|waiter| waiter.connection);
+        self.take_answer(turn, waits, answer);
+        if let Some(connection) = connection {
+            self.close_if_idle(turn, connection);
+        }
+    }
+
+    fn take_answer(&mut self, turn: &mut Turn<'_>, waits: Waits, answer: Answer) {
         match (waits, answer) {
             (Waits::Owed(agent), Answer::Owed(ends)) => self.deliver_owed(turn, &agent, ends),
-            // The next look comes with the timer.
-            (Waits::Owed(_), _) => {}
+            (Waits::Owed(agent), _) => self.owed_later(turn, &agent),
             (
                 Waits::Key(waiter, _)
                 | Waits::Replay(waiter)
