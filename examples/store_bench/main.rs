@@ -3,6 +3,7 @@
 //! Durable accepts of tasks of 1 KB with every commit on disk, how long one waits at a steady rate, and how long a hub
 //! takes to read 100,000 open tasks when it starts. Nothing here is a test: the figures are the disk's.
 #![expect(clippy::print_stdout, reason = "the figures are for a person")]
+#![expect(clippy::cast_possible_truncation, reason = "rates and places in a list are small")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on ends")]
 
 use std::path::{Path, PathBuf};
