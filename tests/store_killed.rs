@@ -2,6 +2,7 @@
 //!
 //! The writer is this test binary again, told by a variable of its environment what to do.
 #![cfg(test)]
+#![expect(clippy::print_stdout, reason = "a writer tells its killer what it has written")]
 
 #[path = "store_world/mod.rs"]
 mod world;

@@ -1,8 +1,9 @@
 //! What a store costs on this machine's disk: `cargo run --release --example store_bench -- [FOLDER]`.
 //!
-//! Durable accepts of tasks of 1 KB with every commit on disk, how long one waits at half that rate, and how long a hub
+//! Durable accepts of tasks of 1 KB with every commit on disk, how long one waits at a steady rate, and how long a hub
 //! takes to read 100,000 open tasks when it starts. Nothing here is a test: the figures are the disk's.
 #![expect(clippy::print_stdout, reason = "the figures are for a person")]
+#![expect(clippy::cast_possible_truncation, reason = "rates and places in a list are small")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on ends")]
 
 use std::path::{Path, PathBuf};
@@ -18,8 +19,10 @@ use bytes::Bytes;
 const ACCEPTS: u64 = 50_000;
 /// Accepts that are on their way at once: so many callers wait.
 const WINDOW: u64 = 256;
-/// How long it goes on at half that rate.
-const AT_HALF: Duration = Duration::from_secs(10);
+/// Accepts a second at which their waiting is measured, beside half of what the disk gave.
+const STEADY: f64 = 2_500.0;
+/// How long each of these goes on.
+const STEADILY: Duration = Duration::from_secs(10);
 /// Open tasks that are read at a start.
 const OPEN: usize = 100_000;
 
@@ -33,8 +36,11 @@ fn main() {
     let rate = full_speed(&options);
     report("flush at full speed", &mut flushes.lock().unwrap());
     flushes.lock().unwrap().clear();
-    at_half(&options, rate / 2.0);
-    report("flush at half rate", &mut flushes.lock().unwrap());
+    for rate in [STEADY, rate / 2.0] {
+        steady(&options, rate);
+        report("flush", &mut flushes.lock().unwrap());
+        flushes.lock().unwrap().clear();
+    }
     records(&options);
     restart(home.path());
 }
@@ -46,6 +52,7 @@ fn open(options: &StoreOptions) -> (StoreHandle, Receiver<StoreNews>) {
     (store, news)
 }
 
+/// Ids and request_ids of one run are none of another's.
 fn task(number: u64, run: u64) -> Change {
     Change::Task(Box::new(NewTask {
         id: TaskId::new(1_700_000_000_000 + number / 10, run, number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
@@ -92,7 +99,7 @@ fn full_speed(options: &StoreOptions) -> f64 {
     rate
 }
 
-fn at_half(options: &StoreOptions, rate: f64) {
+fn steady(options: &StoreOptions, rate: f64) {
     let (store, news) = open(options);
     let begun = Instant::now();
     let listener = std::thread::spawn(move || {
@@ -105,7 +112,7 @@ fn at_half(options: &StoreOptions, rate: f64) {
         heard
     });
     let mut sent = Vec::new();
-    while begun.elapsed() < AT_HALF {
+    while begun.elapsed() < STEADILY {
         let number = sent.len() as u64 + 1;
         let due = Duration::from_secs_f64(number as f64 / rate);
         // Waits beside the channel of the store, so that what is measured is the store.
@@ -113,7 +120,7 @@ fn at_half(options: &StoreOptions, rate: f64) {
             std::thread::park_timeout(due.saturating_sub(begun.elapsed()));
         }
         sent.push(begun.elapsed());
-        store.write([(number, task(number, 2))]);
+        store.write([(number, task(number, rate as u64))]);
     }
     store.close().unwrap();
     drop(store);

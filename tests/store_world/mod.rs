@@ -62,10 +62,10 @@ pub(crate) fn call(request_id: &str, until: u64) -> KeptCall {
 pub(crate) fn record(number: u64) -> Record {
     Record {
         call_id: format!("call-{number}").into(),
-        task: (number % 2 == 0).then(|| id(number)),
+        task: number.is_multiple_of(2).then(|| id(number)),
         request_id: format!("request-{number}").into(),
         caller: "caller".into(),
-        target: (number % 3 == 0).then(|| "worker".into()),
+        target: number.is_multiple_of(3).then(|| "worker".into()),
         capability: "text.count".into(),
         mode: "task",
         started_ms: number,

@@ -30,24 +30,25 @@ fn moved(number: u64, at: u64, state: TaskState, holder: Option<(&str, &str)>) -
 
 fn key(store: &mut dyn Store, request_id: &str, now: u64) -> Option<Kept> {
     let question = Question::Key { identity: IDENTITY.into(), request_id: request_id.into(), now };
-    match store.answer(&question).unwrap() {
-        Answer::Key(kept) => kept,
-        other => panic!("{other:?}"),
-    }
+    let Answer::Key(kept) = store.answer(&question).unwrap() else { panic!("no such answer") };
+    kept
 }
 
 fn owed(store: &mut dyn Store, agent: &str, after: Option<TaskId>, most: (usize, usize)) -> Vec<TaskId> {
-    match store.answer(&Question::Owed { agent: agent.into(), after, most }).unwrap() {
-        Answer::Owed(ends) => ends.into_iter().map(|(id, _)| id).collect(),
-        other => panic!("{other:?}"),
-    }
+    let Answer::Owed(ends) = store.answer(&Question::Owed { agent: agent.into(), after, most }).unwrap()
+    else {
+        panic!("no such answer")
+    };
+    ends.into_iter().map(|(id, _)| id).collect()
 }
 
 fn one(store: &mut dyn Store, identity: &str, number: u64) -> Option<TaskRow> {
-    match store.answer(&Question::Task { identity: identity.into(), task: id(number) }).unwrap() {
-        Answer::Task(row) => row.map(|row| *row),
-        other => panic!("{other:?}"),
-    }
+    let Answer::Task(row) =
+        store.answer(&Question::Task { identity: identity.into(), task: id(number) }).unwrap()
+    else {
+        panic!("no such answer")
+    };
+    row.map(|row| *row)
 }
 
 fn tasks(
@@ -59,10 +60,8 @@ fn tasks(
 ) -> Vec<TaskId> {
     let (capability, before) = (capability.map(Into::into), before.map(id));
     let question = Question::Tasks { identity: IDENTITY.into(), state, capability, before, most };
-    match store.answer(&question).unwrap() {
-        Answer::Tasks(rows) => rows.into_iter().map(|row| row.id).collect(),
-        other => panic!("{other:?}"),
-    }
+    let Answer::Tasks(rows) = store.answer(&question).unwrap() else { panic!("no such answer") };
+    rows.into_iter().map(|row| row.id).collect()
 }
 
 pub(crate) fn an_open_task_is_found_as_it_was_accepted_and_moved(lives: &mut dyn Lives) {
