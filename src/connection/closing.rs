@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use super::share::Share;
 use super::{Connection, Edge, Readable, Stage, Turns, scratch};
+use crate::transport::line::Wants;
 use crate::transport::wire::Wire;
 use crate::websocket::Message;
 
@@ -40,7 +41,7 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         }
         loop {
             if share.is_read() {
-                self.wait_in_line(cx);
+                self.wait_in_line(cx, Wants::Reading);
                 return Poll::Pending;
             }
             let Ok(read @ 1..) = ready!(self.discard(cx, &mut share)) else { return Poll::Ready(()) };

@@ -26,7 +26,7 @@ pub use edge::{Edge, Encoding};
 pub use turns::Turns;
 
 use crate::driver::{Driver, Inbound, Turn};
-use crate::transport::line::{Place, line_up};
+use crate::transport::line::{Place, Wants, line_up};
 use crate::transport::wire::Wire;
 use crate::websocket::{Fault, Message, Reader};
 use scratch::{Heard, Scratch};
@@ -199,9 +199,9 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
     }
 
     /// Lines up, unless it waits already.
-    fn wait_in_line(&mut self, cx: &Context<'_>) {
+    fn wait_in_line(&mut self, cx: &Context<'_>, wants: Wants) {
         if self.place.has_come() {
-            self.place = line_up(cx.waker());
+            self.place = line_up(cx.waker(), wants);
         }
     }
 
@@ -216,7 +216,8 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             if may_read && scratch.heard.inbox.is_empty() && self.readable == Readable::Yes {
                 drained = self.read(cx, &mut scratch.heard, &mut share)?.is_none();
                 if share.is_read() {
-                    self.wait_in_line(cx);
+                    let wants = if self.rest.is_some() { Wants::Writing } else { Wants::Reading };
+                    self.wait_in_line(cx, wants);
                     may_read = false;
                 }
             }

@@ -21,9 +21,9 @@ impl Share {
     }
 
     /// Of one that has had its share and waited in line. Whoever lines up has much to say or to hear, and each piece of
-    /// it is what somebody else's call waits for.
+    /// it is what somebody else's call waits for. More is written than read, so that who has fallen behind catches up.
     pub(super) const fn next() -> Self {
-        Self { most: 16 * 1024, to_read: 16 * 1024, frames: 64, to_write: 16 * 1024 }
+        Self { most: 16 * 1024, to_read: 16 * 1024, frames: 64, to_write: 32 * 1024 }
     }
 
     /// Takes off what was read, and gives it on.

@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 use super::scratch::{Heard, Plain, Scratch};
 use super::share::Share;
 use super::{CLOSE_WAIT, Connection, Edge, Stage, Turns};
+use crate::transport::line::Wants;
 use crate::transport::wire::Wire;
 use crate::websocket::{Carries, Header};
 
@@ -97,7 +98,7 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
                 continue;
             }
             if share.is_written() || (self.rest.is_some() && !self.place.has_come()) {
-                self.wait_in_line(cx);
+                self.wait_in_line(cx, Wants::Writing);
                 return Ok(false);
             }
             let Some(mut rest) = self.rest.take() else { return Ok(true) };
