@@ -47,7 +47,9 @@ impl Turns for Queue {
             self.heard.lock().unwrap().push(match inbound {
                 Inbound::Message(message, _) => format!("message of {}", message.len()),
                 Inbound::Undeliverable(message, _) => format!("undeliverable of {}", message.len()),
-                other => format!("{other:?}"),
+                other @ (Inbound::Alive | Inbound::Broken | Inbound::TooLarge | Inbound::Untrusted(_)) => {
+                    format!("{other:?}")
+                }
             });
         }
         if may_write {
