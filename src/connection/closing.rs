@@ -4,8 +4,8 @@ use std::future::Future;
 use std::task::{Context, Poll, ready};
 
 use super::share::Share;
-use super::{Connection, Edge, Readable, Stage, Turns};
-use crate::transport::line::line_up;
+use super::{Connection, Edge, Readable, Stage, Turns, scratch};
+use crate::transport::line::Wants;
 use crate::transport::wire::Wire;
 use crate::websocket::Message;
 
@@ -21,7 +21,8 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         if timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        match self.flush(cx) {
+        let mut share = self.share();
+        match scratch::lend(|scratch| self.flush(cx, scratch, &mut share)) {
             Err(()) => return Poll::Ready(()),
             Ok(true) if self.readable == Readable::Ended => {
                 self.wire.end(cx);
@@ -38,10 +39,9 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         if !self.place.has_come() {
             return Poll::Pending;
         }
-        let mut share = Share::default();
         loop {
-            if share.is_used() {
-                self.place = line_up(cx.waker());
+            if share.is_read() {
+                self.wait_in_line(cx, Wants::Reading);
                 return Poll::Pending;
             }
             let Ok(read @ 1..) = ready!(self.discard(cx, &mut share)) else { return Poll::Ready(()) };
@@ -63,22 +63,19 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         if matches!(readable, Readable::Broken | Readable::Deaf) {
             return wire.poll_discard(cx).map_ok(|read| share.take(read));
         }
-        let mut rest = Vec::new();
-        let read = ready!(wire.poll_read(cx, &mut |bytes| {
+        let read = ready!(wire.poll_read(cx, share.most, &mut |bytes| {
             if *readable != Readable::Yes {
-                return;
+                return bytes.len();
             }
             let mut closed = false;
             let mut message = |message| closed |= matches!(message, Message::Close(_));
             match reader.read_some(bytes, &mut share.frames, &mut message) {
                 _ if closed => *readable = Readable::Ended,
                 Err(_) => *readable = Readable::Broken,
-                Ok(more) => rest.extend_from_slice(more),
+                Ok(later) => return bytes.len() - later.len(),
             }
+            bytes.len()
         }));
-        if !rest.is_empty() {
-            wire.put_back(&rest);
-        }
         Poll::Ready(read.map(|read| share.take(read)))
     }
 }

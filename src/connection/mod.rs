@@ -9,6 +9,7 @@ mod edge;
 mod scratch;
 mod share;
 mod turns;
+mod writing;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use agent_reach_core::{ConnectionId, Outgoing};
+use agent_reach_core::ConnectionId;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -25,11 +26,12 @@ pub use edge::{Edge, Encoding};
 pub use turns::Turns;
 
 use crate::driver::{Driver, Inbound, Turn};
-use crate::transport::line::{Place, line_up};
+use crate::transport::line::{Place, Wants, line_up};
 use crate::transport::wire::Wire;
-use crate::websocket::{Carries, Fault, Header, Message, Reader};
+use crate::websocket::{Fault, Message, Reader};
 use scratch::{Heard, Scratch};
 use share::Share;
+use writing::Rest;
 
 /// How long a peer has to answer our close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -73,10 +75,12 @@ pub struct Connection<W, T: Turns = Driver, E = Encoding> {
     readable: Readable,
     /// What was given to the wire has not all left.
     unflushed: bool,
-    /// The pong that waits until it has: the answer to the latest ping, which stands for those before (RFC 6455,
-    /// 5.5.3). So a peer that pings and does not read costs one pong.
+    /// What has not been given to it, and goes before everything else. Apart, since most connections have none.
+    rest: Option<Box<Rest>>,
+    /// The frame that waits until all this has left. A pong: the answer to the latest ping, which stands for those
+    /// before (RFC 6455, 5.5.3), so that a peer that pings and does not read costs one pong. Or the close.
     owed: Option<Box<[u8]>>,
-    /// Nothing is read before this has come.
+    /// Nothing is read, and no rest written, before this has come.
     place: Place,
     /// Its place among all connections, held for as long as it lives.
     room: Option<OwnedSemaphorePermit>,
@@ -101,6 +105,7 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             stage: Stage::Open,
             readable: Readable::Yes,
             unflushed: false,
+            rest: None,
             owed: None,
             place: Place::default(),
             room: None,
@@ -124,8 +129,7 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
         let Self { wire, reader, encoding, .. } = self;
         let mut fault = None;
         let mut closed = None;
-        let mut rest = Vec::new();
-        let read = wire.poll_read(cx, &mut |bytes| {
+        let read = wire.poll_read(cx, share.most, &mut |bytes| {
             // Nothing counts behind a close, or behind what is broken.
             let mut message = |message: Message| match message {
                 _ if closed.is_some() => {}
@@ -137,19 +141,17 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             };
             if fault.is_none() {
                 match reader.read_some(bytes, &mut share.frames, &mut message) {
-                    Ok(more) => rest.extend_from_slice(more),
+                    Ok(later) => return bytes.len() - later.len(),
                     Err(broken) => fault = Some(broken),
                 }
             }
+            bytes.len()
         });
         let bytes = match read {
             Poll::Pending => return Ok(None),
             Poll::Ready(read) => read.unwrap_or(0),
         };
         share.take(bytes);
-        if !rest.is_empty() {
-            wire.put_back(&rest);
-        }
         if bytes == 0 {
             self.readable = Readable::Ended;
         } else if heard.inbox.is_empty() {
@@ -161,128 +163,61 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             self.readable = Readable::Ended;
             heard.inbox.push_back(Inbound::Broken);
             let code = frame.map(|frame| frame.code);
-            self.start_close(cx, code, "")?;
+            self.start_close(code, "");
         } else if let Some(fault) = fault {
-            self.on_broken(cx, fault, heard)?;
+            self.on_broken(fault, heard);
         }
         Ok(Some(bytes))
     }
 
     /// The core hears of a broken WebSocket at once, so that nothing is given to this agent while the close is
     /// under way. There is no envelope that a GOODBYE could answer.
-    fn on_broken(&mut self, cx: &mut Context<'_>, fault: Fault, heard: &mut Heard) -> Result<(), ()> {
+    fn on_broken(&mut self, fault: Fault, heard: &mut Heard) {
         self.readable = Readable::Broken;
         match fault {
-            Fault::TooLarge => {
-                heard.inbox.push_back(Inbound::TooLarge);
-                Ok(())
-            }
+            Fault::TooLarge => heard.inbox.push_back(Inbound::TooLarge),
             Fault::Utf8 => {
                 heard.inbox.push_back(Inbound::Broken);
-                self.start_close(cx, Some(CloseCode::Invalid.into()), "text that is not UTF-8")
+                self.start_close(Some(CloseCode::Invalid.into()), "text that is not UTF-8");
             }
             Fault::Protocol(reason) => {
                 heard.inbox.push_back(Inbound::Broken);
-                self.start_close(cx, Some(CloseCode::Protocol.into()), reason)
+                self.start_close(Some(CloseCode::Protocol.into()), reason);
             }
         }
     }
 
-    fn answer_pings(&mut self, cx: &mut Context<'_>, heard: &mut Heard) -> Result<(), ()> {
-        if heard.pongs.is_empty() {
-            return Ok(());
+    /// What may be read and written in this poll: less by one who had to wait for it.
+    fn share(&mut self) -> Share {
+        if self.place == Place::default() {
+            return Share::first();
         }
-        let sent = if self.unflushed {
-            self.owed = heard.pongs.get(heard.latest..).map(Box::from);
-            Ok(())
-        } else {
-            self.unflushed = true;
-            self.wire.send(cx, &heard.pongs).map_err(drop)
-        };
-        heard.pongs.clear();
-        sent
+        if self.place.has_come() {
+            self.place = Place::default();
+        }
+        Share::next()
     }
 
-    /// Sends a close, once.
-    fn start_close(&mut self, cx: &mut Context<'_>, code: Option<u16>, reason: &str) -> Result<(), ()> {
-        if matches!(self.stage, Stage::Closing(..)) {
-            return Ok(());
+    /// Lines up, unless it waits already.
+    fn wait_in_line(&mut self, cx: &Context<'_>, wants: Wants) {
+        if self.place.has_come() {
+            self.place = line_up(cx.waker(), wants);
         }
-        self.stage = Stage::Closing(Box::pin(tokio::time::sleep(CLOSE_WAIT)), 0);
-        self.unflushed = true;
-        // Nothing follows a close, a pong neither.
-        self.owed = None;
-        let mut payload = Vec::new();
-        if let Some(code) = code {
-            payload.extend_from_slice(&code.to_be_bytes());
-            payload.extend_from_slice(reason.as_bytes());
-        }
-        let frame = [Header::new(Carries::Close, payload.len()).as_ref(), &payload].concat();
-        self.wire.send(cx, &frame).map_err(drop)
-    }
-
-    /// Gives a batch to the socket. What cannot be turned into the peer's encoding comes back as input.
-    fn write(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<(), ()> {
-        let Scratch { heard, batch, plain } = scratch;
-        if batch.is_empty() {
-            return Ok(());
-        }
-        self.unflushed = true;
-        for outgoing in batch.drain(..) {
-            let message = match outgoing {
-                Outgoing::Message(message) => message,
-                Outgoing::Shared(shared) if self.encoding.is_verbatim() => {
-                    let (head, rest) = shared.pieces();
-                    plain.frame(&mut self.wire, cx, Carries::Binary, head.as_ref(), rest)?;
-                    continue;
-                }
-                Outgoing::Shared(shared) => shared.to_bytes(),
-                Outgoing::Ping => {
-                    plain.frame(&mut self.wire, cx, Carries::Ping, &[], &[])?;
-                    continue;
-                }
-                Outgoing::Close { code, reason } => {
-                    plain.send(&mut self.wire, cx)?;
-                    // Nothing follows it.
-                    return self.start_close(cx, Some(code), reason);
-                }
-            };
-            match self.encoding.outbound(message, self.max_message) {
-                Ok((carries, payload)) => plain.frame(&mut self.wire, cx, carries, &[], &payload)?,
-                Err(undeliverable) => heard.inbox.push_back(undeliverable),
-            }
-        }
-        plain.send(&mut self.wire, cx)
-    }
-
-    /// Sends what was given to the socket. `false`: not all of it has left.
-    fn flush(&mut self, cx: &mut Context<'_>) -> Result<bool, ()> {
-        while self.unflushed {
-            match self.wire.poll_flush(cx) {
-                Poll::Ready(Ok(())) => self.unflushed = false,
-                Poll::Ready(Err(_)) => return Err(()),
-                Poll::Pending => return Ok(false),
-            }
-            if let Some(pong) = self.owed.take() {
-                self.unflushed = true;
-                self.wire.send(cx, &pong).map_err(drop)?;
-            }
-        }
-        Ok(true)
     }
 
     /// Works until there is nothing to read and nothing to write.
     fn poll_open(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), ()>> {
         // Woken: something may wait to be written.
         let mut due = true;
-        let mut share = Share::default();
+        let mut share = self.share();
         let mut may_read = self.place.has_come();
         loop {
             let mut drained = true;
             if may_read && scratch.heard.inbox.is_empty() && self.readable == Readable::Yes {
                 drained = self.read(cx, &mut scratch.heard, &mut share)?.is_none();
-                if share.is_used() {
-                    self.place = line_up(cx.waker());
+                if share.is_read() {
+                    let wants = if self.rest.is_some() { Wants::Writing } else { Wants::Reading };
+                    self.wait_in_line(cx, wants);
                     may_read = false;
                 }
             }
@@ -294,7 +229,7 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             }
             // What came before the socket ended, or before a broken frame, is heard all the same.
             let closing = matches!(self.stage, Stage::Closing(..));
-            let sent = if closing { Ok(false) } else { self.flush(cx) };
+            let sent = if closing { Ok(false) } else { self.flush(cx, scratch, &mut share) };
             let Scratch { heard, batch, .. } = scratch;
             let Turn { over, more } =
                 self.driver.turn(self.id, &mut heard.inbox, cx.waker(), batch, sent == Ok(true));
@@ -306,8 +241,8 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
             }
             if !closing {
                 sent?;
-                self.write(cx, scratch)?;
-                self.flush(cx)?;
+                self.write(cx, scratch, &mut share)?;
+                self.flush(cx, scratch, &mut share)?;
                 if matches!(self.stage, Stage::Closing(..)) {
                     return Poll::Ready(Ok(()));
                 }

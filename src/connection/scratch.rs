@@ -10,9 +10,6 @@ use crate::driver::Inbound;
 use crate::transport::wire::Wire;
 use crate::websocket::{Carries, Header};
 
-/// How much is gathered before it is given to the wire.
-const PLAIN_MAX: usize = 64 * 1024;
-
 /// What was read. Bounded, since one read is.
 #[derive(Default)]
 pub(super) struct Heard {
@@ -39,7 +36,8 @@ impl Heard {
     }
 }
 
-/// Frames on their way to the wire, back to back: many small ones become one record and one write.
+/// Frames on their way to the wire, back to back: many small ones become one record and one write. Bounded, since a
+/// share is.
 #[derive(Default)]
 pub(super) struct Plain(Vec<u8>);
 
@@ -67,32 +65,23 @@ pub(super) fn lend<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
 }
 
 impl Plain {
-    /// Appends a frame whose payload is in two pieces, the first a small one, and sends what has become too much.
-    pub(super) fn frame(
-        &mut self,
-        wire: &mut impl Wire,
-        cx: &mut Context<'_>,
-        carries: Carries,
-        first: &[u8],
-        second: &[u8],
-    ) -> Result<(), ()> {
-        self.0.extend_from_slice(Header::new(carries, first.len() + second.len()).as_ref());
-        self.0.extend_from_slice(first);
-        let mut rest = second;
-        while self.0.len() + rest.len() > PLAIN_MAX {
-            let (now, later) = rest.split_at(PLAIN_MAX.saturating_sub(self.0.len()).min(rest.len()));
-            self.0.extend_from_slice(now);
-            rest = later;
-            self.send(wire, cx)?;
-        }
-        self.0.extend_from_slice(rest);
-        Ok(())
+    /// Begins a frame.
+    pub(super) fn header(&mut self, carries: Carries, payload: usize) {
+        self.0.extend_from_slice(Header::new(carries, payload).as_ref());
     }
 
-    /// Sends what was gathered.
-    pub(super) fn send(&mut self, wire: &mut impl Wire, cx: &mut Context<'_>) -> Result<(), ()> {
-        let sent = if self.0.is_empty() { Ok(()) } else { wire.send(cx, &self.0) };
+    /// Goes on with the payload of the frame that was begun last.
+    pub(super) fn payload(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Sends what was gathered. `false`: nothing was.
+    pub(super) fn send(&mut self, wire: &mut impl Wire, cx: &mut Context<'_>) -> Result<bool, ()> {
+        if self.0.is_empty() {
+            return Ok(false);
+        }
+        let sent = wire.send(cx, &self.0);
         self.0.clear();
-        sent.map_err(drop)
+        sent.map(|()| true).map_err(drop)
     }
 }

@@ -10,17 +10,40 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// A place in the line of the thread that it was taken on. The default is that of one who does not wait.
+/// How many who write are called before one who only reads. What is read is to be written to somebody: where many send
+/// to one, he must get more turns than each of them, or what he is to have piles up until he counts as a slow consumer.
+const WRITERS_AHEAD: u32 = 4;
+
+/// What somebody waits to go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// Reading alone.
+    Reading,
+    /// Writing, and reading as well.
+    Writing,
+}
+
+/// A place in the line of the thread that it was taken on: its number there, and whether that is among those who write.
+/// The default is that of one who does not wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place(u64);
 
-/// Those who wait on one thread. No connection has two places, so they bound it.
+/// Those who wait for the same.
 #[derive(Default)]
-struct Line {
+struct Lane {
     waiting: VecDeque<Waker>,
     /// How many have ever lined up, and how many of them were called.
     joined: u64,
     called: u64,
+}
+
+/// Those who wait on one thread. No connection has two places, so they bound it.
+#[derive(Default)]
+struct Line {
+    readers: Lane,
+    writers: Lane,
+    /// How many of the writers were called since a reader was.
+    ahead: u32,
     /// Who calls is there, and sleeps while nobody waits.
     attended: bool,
     attendant: Option<Waker>,
@@ -33,18 +56,19 @@ thread_local! {
 /// Takes a place, which must be waited for with [`Place::has_come`]. Where nobody calls, on threads that are not the
 /// hub's own for connections, it has come already.
 #[must_use]
-pub fn line_up(waker: &Waker) -> Place {
+pub fn line_up(waker: &Waker, wants: Wants) -> Place {
     LINE.with_borrow_mut(|line| {
         if !line.attended {
             waker.wake_by_ref();
             return Place::default();
         }
-        line.waiting.push_back(waker.clone());
-        line.joined += 1;
         if let Some(attendant) = line.attendant.take() {
             attendant.wake();
         }
-        Place(line.joined)
+        match wants {
+            Wants::Reading => Place(line.readers.join(waker) << 1),
+            Wants::Writing => Place(line.writers.join(waker) << 1 | 1),
+        }
     })
 }
 
@@ -52,7 +76,39 @@ impl Place {
     /// Whether it is one's turn. The waker of the place is woken when it is.
     #[must_use]
     pub fn has_come(self) -> bool {
-        self == Self::default() || LINE.with_borrow(|line| self.0 <= line.called)
+        self == Self::default()
+            || LINE.with_borrow(|line| {
+                let lane = if self.0 & 1 == 0 { &line.readers } else { &line.writers };
+                self.0 >> 1 <= lane.called
+            })
+    }
+}
+
+impl Line {
+    /// Who is next: those who write, but a reader after so many of them.
+    fn next(&mut self) -> Option<Waker> {
+        let writer = if self.ahead < WRITERS_AHEAD { self.writers.call() } else { None };
+        if writer.is_some() {
+            self.ahead += 1;
+            return writer;
+        }
+        self.ahead = 0;
+        self.readers.call().or_else(|| self.writers.call())
+    }
+}
+
+impl Lane {
+    /// The number of one more, from 1 on.
+    fn join(&mut self, waker: &Waker) -> u64 {
+        self.waiting.push_back(waker.clone());
+        self.joined += 1;
+        self.joined
+    }
+
+    fn call(&mut self) -> Option<Waker> {
+        let next = self.waiting.pop_front()?;
+        self.called += 1;
+        Some(next)
     }
 }
 
@@ -61,11 +117,8 @@ pub async fn attend() {
     LINE.with_borrow_mut(|line| line.attended = true);
     loop {
         let next = poll_fn(|cx| {
-            LINE.with_borrow_mut(|line| match line.waiting.pop_front() {
-                Some(next) => {
-                    line.called += 1;
-                    Poll::Ready(next)
-                }
+            LINE.with_borrow_mut(|line| match line.next() {
+                Some(next) => Poll::Ready(next),
                 None => {
                     line.attendant = Some(cx.waker().clone());
                     Poll::Pending
@@ -91,9 +144,13 @@ mod tests {
 
     /// Lines up, and waits for the turn.
     async fn turn() {
+        turn_for(Wants::Reading).await;
+    }
+
+    async fn turn_for(wants: Wants) {
         let mut place = None;
         poll_fn(|cx| {
-            let place: Place = *place.get_or_insert_with(|| line_up(cx.waker()));
+            let place: Place = *place.get_or_insert_with(|| line_up(cx.waker(), wants));
             if place.has_come() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -127,6 +184,26 @@ mod tests {
                 waiting.await.unwrap();
             }
             assert_eq!(called.load(Ordering::Relaxed), 150);
+        });
+    }
+
+    #[test]
+    fn who_writes_is_called_first_but_not_for_ever() {
+        attended(|| async {
+            let called = Arc::new(std::sync::Mutex::new(String::new()));
+            let wait = |wants, letter| {
+                let called = Arc::clone(&called);
+                tokio::spawn(async move {
+                    turn_for(wants).await;
+                    called.lock().unwrap().push(letter);
+                })
+            };
+            let mut waiting: Vec<_> = (0..4).map(|_| wait(Wants::Reading, 'r')).collect();
+            waiting.extend((0..9).map(|_| wait(Wants::Writing, 'w')));
+            for waiting in waiting {
+                waiting.await.unwrap();
+            }
+            assert_eq!(*called.lock().unwrap(), "wwwwrwwwwrwrr");
         });
     }
 

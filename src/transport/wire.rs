@@ -9,6 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Size of the memory that a thread reads into: about the most that is read before the core is entered.
@@ -28,12 +29,18 @@ pub fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
 
 /// One end of a byte stream.
 pub trait Wire {
-    /// Reads once and lends what was read, in order, to `heard`. Gives the number of bytes that came off the
-    /// socket; they may hold no plaintext yet. 0 is the end of the stream.
+    /// Reads once, about `most` bytes, and lends what was read, in order, to `heard`, which says how much of it was
+    /// used, at least a byte: the next read begins with the others. Gives the number of bytes that came off the
+    /// socket, which may hold no plaintext yet, or were used of earlier ones. 0 is the end of the stream.
     ///
     /// # Errors
     /// When the socket fails or what came cannot be trusted.
-    fn poll_read(&mut self, cx: &mut Context<'_>, heard: &mut dyn FnMut(&[u8])) -> Poll<io::Result<usize>>;
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        heard: &mut dyn FnMut(&[u8]) -> usize,
+    ) -> Poll<io::Result<usize>>;
 
     /// Takes all of `plain`, sends what the socket takes at once, and keeps the rest for [`Wire::poll_flush`].
     /// The caller bounds what is kept by not sending more before that is done.
@@ -66,7 +73,11 @@ pub trait Wire {
 /// # Errors
 /// When the socket fails, or at the end of the stream.
 pub async fn read_more(wire: &mut impl Wire, to: &mut Vec<u8>) -> io::Result<()> {
-    match poll_fn(|cx| wire.poll_read(cx, &mut |plain| to.extend_from_slice(plain))).await? {
+    let mut heard = |plain: &[u8]| {
+        to.extend_from_slice(plain);
+        plain.len()
+    };
+    match poll_fn(|cx| wire.poll_read(cx, READ_SCRATCH, &mut heard)).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         _ => Ok(()),
     }
@@ -144,31 +155,63 @@ impl Unsent {
     }
 }
 
+/// Plaintext that was read and not used. Holds no memory when that is none.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(BytesMut);
+
+impl Ahead {
+    /// Puts more behind it.
+    pub(super) fn keep(&mut self, plain: &[u8]) {
+        self.0.extend_from_slice(plain);
+    }
+
+    /// Lends what was read, unless something is before it, and keeps what was not used.
+    pub(super) fn lend(&mut self, plain: &[u8], heard: &mut dyn FnMut(&[u8]) -> usize) {
+        let used = if self.0.is_empty() { heard(plain) } else { 0 };
+        self.keep(plain.get(used..).unwrap_or_default());
+    }
+
+    /// Lends what was kept, where there is such. The number of bytes that were used.
+    pub(super) fn lend_kept(&mut self, most: usize, heard: &mut dyn FnMut(&[u8]) -> usize) -> Option<usize> {
+        let kept = self.0.get(..self.0.len().min(most)).filter(|kept| !kept.is_empty())?;
+        let used = heard(kept).min(kept.len());
+        self.0.advance(used);
+        if self.0.is_empty() {
+            self.0 = BytesMut::new();
+        }
+        Some(used)
+    }
+}
+
 /// A stream without TLS: for tests, and for what a proxy has decrypted already.
 #[derive(Debug)]
 pub struct Plain<S> {
     socket: S,
     unsent: Unsent,
-    ahead: Vec<u8>,
+    ahead: Ahead,
 }
 
 impl<S> Plain<S> {
     /// Over a stream of bytes.
-    pub const fn new(socket: S) -> Self {
-        Self { socket, unsent: Unsent(Vec::new()), ahead: Vec::new() }
+    pub fn new(socket: S) -> Self {
+        Self { socket, unsent: Unsent::default(), ahead: Ahead::default() }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire for Plain<S> {
-    fn poll_read(&mut self, cx: &mut Context<'_>, heard: &mut dyn FnMut(&[u8])) -> Poll<io::Result<usize>> {
-        if !self.ahead.is_empty() {
-            let ahead = std::mem::take(&mut self.ahead);
-            heard(&ahead);
-            return Poll::Ready(Ok(ahead.len()));
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        heard: &mut dyn FnMut(&[u8]) -> usize,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(used) = self.ahead.lend_kept(most, heard) {
+            return Poll::Ready(Ok(used));
         }
         with_scratch(|scratch| {
-            let read = ready!(read_into(&mut self.socket, cx, scratch))?;
-            heard(scratch.get(..read).unwrap_or_default());
+            let room = scratch.len().min(most);
+            let read = ready!(read_into(&mut self.socket, cx, scratch.get_mut(..room).unwrap_or_default()))?;
+            self.ahead.lend(scratch.get(..read).unwrap_or_default(), heard);
             Poll::Ready(Ok(read))
         })
     }
@@ -190,7 +233,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire for Plain<S> {
     }
 
     fn put_back(&mut self, plain: &[u8]) {
-        self.ahead.extend_from_slice(plain);
+        self.ahead.keep(plain);
     }
 }
 

@@ -1,6 +1,6 @@
 //! One message of which many copies leave that differ in nothing but their `id`.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 /// The id under which such a message is written: it takes all the room that an id can.
 const PLACEHOLDER: u64 = u64::MAX;
@@ -46,16 +46,17 @@ impl Shared {
     }
 
     /// The message in two pieces: what is this copy's own, and what all copies share.
-    pub fn pieces(&self) -> (Head, &[u8]) {
+    pub fn into_pieces(mut self) -> (Head, Bytes) {
         let mut head = Head { bytes: [0; HEAD_MAX], len: self.at + ID_LEN };
-        let (own, rest) = self.message.split_at_checked(head.len).unwrap_or_default();
+        let own = self.message.get(..head.len).unwrap_or_default();
         if let Some(place) = head.bytes.get_mut(..own.len()) {
             place.copy_from_slice(own);
         }
         if let Some(place) = head.bytes.get_mut(self.at..head.len) {
             place.copy_from_slice(&self.id.to_be_bytes());
         }
-        (head, rest)
+        self.message.advance(own.len());
+        (head, self.message)
     }
 
     /// Bytes of the whole message.
@@ -66,8 +67,8 @@ impl Shared {
 
     /// The message in one piece.
     pub fn to_bytes(&self) -> Bytes {
-        let (head, rest) = self.pieces();
-        [head.as_ref(), rest].concat().into()
+        let (head, rest) = self.clone().into_pieces();
+        [head.as_ref(), &rest].concat().into()
     }
 }
 

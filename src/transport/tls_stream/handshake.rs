@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::super::wire::{Unsent, read_into, with_scratch};
+use super::super::wire::{Ahead, Unsent, read_into, with_scratch};
 use super::{TlsStream, encode};
 
 /// Head of a TLS record.
@@ -54,7 +54,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             tls,
             partial: Vec::new(),
             unsent: Unsent::default(),
-            ahead: Vec::new(),
+            ahead: Ahead::default(),
             ended: false,
         };
         stream.shake_hands(places).await?;
@@ -113,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             }
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                 while let Some(record) = traffic.next_record() {
-                    self.ahead.extend_from_slice(record?.payload);
+                    self.ahead.keep(record?.payload);
                 }
                 Ok(Step::Heard)
             }

@@ -17,7 +17,7 @@ use rustls::unbuffered::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::wire::{Unsent, Wire, read_into, with_scratch};
+use super::wire::{Ahead, Unsent, Wire, read_into, with_scratch};
 
 /// Most plaintext that is encrypted in one go: two records.
 const ENCRYPT_MAX: usize = 32 * 1024;
@@ -46,8 +46,8 @@ pub struct TlsStream<S> {
     partial: Vec<u8>,
     /// Records that the socket has not taken.
     unsent: Unsent,
-    /// Plaintext that came with the handshake, or was put back.
-    ahead: Vec<u8>,
+    /// Plaintext that came with the handshake, was put back, or was not used.
+    ahead: Ahead,
     /// The peer said that it sends no more.
     ended: bool,
 }
@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
-        heard: &mut dyn FnMut(&[u8]),
+        heard: &mut dyn FnMut(&[u8]) -> usize,
     ) -> io::Result<usize> {
         let mut used = 0;
         let mut answer = Vec::new();
@@ -83,7 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             let more = match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
-                        heard(record.map_err(io::Error::other)?.payload);
+                        self.ahead.lend(record.map_err(io::Error::other)?.payload, heard);
                     }
                     true
                 }
@@ -132,11 +132,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire for TlsStream<S> {
-    fn poll_read(&mut self, cx: &mut Context<'_>, heard: &mut dyn FnMut(&[u8])) -> Poll<io::Result<usize>> {
-        if !self.ahead.is_empty() {
-            let ahead = std::mem::take(&mut self.ahead);
-            heard(&ahead);
-            return Poll::Ready(Ok(ahead.len()));
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        heard: &mut dyn FnMut(&[u8]) -> usize,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(used) = self.ahead.lend_kept(most, heard) {
+            return Poll::Ready(Ok(used));
         }
         if self.ended {
             return Poll::Ready(Ok(0));
@@ -149,7 +152,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire for TlsStream<S> {
             if let Some(start) = scratch.get_mut(..kept) {
                 start.copy_from_slice(&self.partial);
             }
-            let room = scratch.get_mut(kept..).unwrap_or_default();
+            let end = scratch.len().min(kept.saturating_add(most));
+            let room = scratch.get_mut(kept..end).unwrap_or_default();
             let read = ready!(read_into(&mut self.socket, cx, room))?;
             if read == 0 {
                 return Poll::Ready(Ok(0));
@@ -206,7 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire for TlsStream<S> {
     }
 
     fn put_back(&mut self, plain: &[u8]) {
-        self.ahead.extend_from_slice(plain);
+        self.ahead.keep(plain);
     }
 }
 

@@ -127,6 +127,29 @@ async fn bytes_go_both_ways_whatever_their_number_and_however_narrow_the_pipe() 
 }
 
 #[tokio::test]
+async fn what_was_not_used_of_a_read_is_lent_again_and_before_what_comes_later() {
+    let world = World::new(false);
+    let (mut client, mut server) = world.meet(1 << 20).await;
+    let sent: Vec<u8> = (0..100_000).map(|i: u32| i.to_le_bytes()[1]).collect();
+    client.write_all(&sent).await.unwrap();
+    client.flush().await.unwrap();
+    let mut plain = Vec::new();
+    let mut longest = 0;
+    while plain.len() < sent.len() {
+        let mut use_some = |lent: &[u8]| {
+            longest = longest.max(lent.len());
+            let used = lent.len().min(777);
+            plain.extend_from_slice(&lent[..used]);
+            used
+        };
+        poll_fn(|cx| server.poll_read(cx, 40_000, &mut use_some)).await.unwrap();
+    }
+    assert!(plain == sent);
+    assert!(longest <= 40_000, "{longest}");
+    assert!(server.ahead.lend_kept(1, &mut |_| 1).is_none(), "nothing is kept");
+}
+
+#[tokio::test]
 async fn what_comes_with_the_last_words_of_the_handshake_is_not_lost() {
     let world = World::new(false);
     // Too wide to make the client wait: its request leaves together with its certificate.
