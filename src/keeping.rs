@@ -223,16 +223,15 @@ fn unavailable(error: StoreError) -> Unavailable {
 
 impl Book for StoreBook {
     async fn due_callbacks(&self, now_ms: u64, most: usize, busy: &Busy) -> Result<Vec<Due>, Unavailable> {
-        let due = self.0.due_callbacks(now_ms, most + busy.tasks.len()).await.map_err(unavailable)?;
-        let free = due.into_iter().filter(|due| !busy.tasks.contains(&due.task));
-        let due = free.map(|due| Due {
+        let due = self.0.due_callbacks(now_ms, most, busy.clone()).await.map_err(unavailable)?;
+        let due = due.into_iter().map(|due| Due {
             task: due.task,
             url: due.url,
             capability: due.capability,
             attempt: due.attempt,
             end: due.end,
         });
-        Ok(due.take(most).collect())
+        Ok(due.collect())
     }
 
     async fn next_callback(&self, now_ms: u64) -> Result<Option<u64>, Unavailable> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use agent_reach::callbacks::Busy;
 use agent_reach::store::sqlite::{SqliteFile, SqliteStore};
 use agent_reach::store::{Store as _, StoreHandle, StoreOptions};
 use agent_reach_core::{NewTask, StoreNews};
@@ -122,12 +123,12 @@ async fn deliveries_are_asked_for_and_noted_through_the_handle() {
     ]);
     assert_eq!(next(&news), StoreNews::Written { up_to: 2 });
     assert_eq!(store.next_callback(0).await, Ok(Some(1_000)));
-    let due = store.due_callbacks(2_000, 9).await.unwrap();
+    let due = store.due_callbacks(2_000, 9, Busy::default()).await.unwrap();
     assert_eq!(due.iter().map(|due| (due.task, due.attempt)).collect::<Vec<_>>(), [(id(1), 0)]);
     store.callback_tried(id(1), 1, "HTTP 503".into(), Some(9_000)).await.unwrap();
     assert_eq!(store.next_callback(0).await, Ok(Some(9_000)));
     store.close().unwrap();
-    assert!(store.due_callbacks(2_000, 9).await.is_err(), "it is closed");
+    assert!(store.due_callbacks(2_000, 9, Busy::default()).await.is_err(), "it is closed");
 }
 
 #[test]

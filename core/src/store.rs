@@ -263,7 +263,7 @@ pub enum Question {
         /// Which.
         task: TaskId,
     },
-    /// Tasks that have ended, the newest first, without their ends.
+    /// Tasks in whatever state, the newest first, without their ends.
     Tasks {
         /// Only this identity's.
         identity: Arc<str>,

@@ -24,7 +24,7 @@ pub use outcome::{Failure, Outcome};
 pub use payload::NoResult;
 pub use schedule::{DELIVERIES_MAX, RETRY_AFTER_MAX_MS, Schedule};
 pub use signature::{Keys, KeysError, Secrets};
-pub use target::{AllowedHosts, Host, NoHost, Refused, Target, allowed};
+pub use target::{AllowedHosts, Host, NoHost, Refused, Target, allowed, host_of};
 pub use worker::{Bounds, Clock, Worker};
 
 #[cfg(test)]

@@ -67,6 +67,12 @@ fn is_name(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX && name.split('.').all(label)
 }
 
+/// The host of a URL, as [`Host`] prints it; empty where there is none.
+pub fn host_of(url: &str) -> String {
+    let host = Url::parse(url).ok().and_then(|url| Host::of(&url));
+    host.map(|host| host.to_string()).unwrap_or_default()
+}
+
 /// The hosts that may be called: `[callbacks] allowed_hosts`. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct AllowedHosts(Arc<BTreeSet<Host>>);

@@ -8,6 +8,8 @@ use std::sync::mpsc::channel;
 use agent_reach_core::{Ask, Change, StoreNews, TaskId};
 use tokio::sync::oneshot;
 
+use crate::callbacks::Busy;
+
 use super::desk::Errand;
 use super::figures::Counters;
 use super::sqlite::SqliteFile;
@@ -114,16 +116,21 @@ impl StoreHandle {
     ///
     /// # Errors
     /// It cannot be read, or is closed.
-    pub async fn due_callbacks(&self, now: u64, most: usize) -> Result<Vec<DueCallback>, StoreError> {
-        self.read(move |store| store.due_callbacks(now, most)).await
+    pub async fn due_callbacks(
+        &self,
+        now: u64,
+        most: usize,
+        busy: Busy,
+    ) -> Result<Vec<DueCallback>, StoreError> {
+        self.read(move |store| store.due_callbacks(now, most, &busy)).await
     }
 
     /// See [`Store::next_callback`].
     ///
     /// # Errors
     /// It cannot be read, or is closed.
-    pub async fn next_callback(&self, now: u64) -> Result<Option<u64>, StoreError> {
-        self.read(move |store| store.next_callback(now)).await
+    pub async fn next_callback(&self, after: u64) -> Result<Option<u64>, StoreError> {
+        self.read(move |store| store.next_callback(after)).await
     }
 
     /// See [`Store::callback_tried`].

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::{
     DueCallback, KeptKey, MAX_DUE_BYTES, RecordBlock, Store, StoreError, StoreStats, SweepBounds, Swept,
 };
+use crate::callbacks::{Busy, host_of};
 
 type KeyName = (Arc<str>, Arc<str>);
 
@@ -253,8 +254,8 @@ impl Store for MemoryStore {
                 Answer::Task(task.map(|task| Box::new(TaskRow { end: task.end().cloned(), ..task.row() })))
             }
             Question::Tasks { identity, state, capability, before, most } => {
-                let ended = self.tasks.values().rev().filter(|task| task.end.is_some());
-                let rows = ended
+                let newest = self.tasks.values().rev();
+                let rows = newest
                     .filter(|task| task.new.identity == *identity)
                     .filter(|task| before.is_none_or(|before| task.new.id < before))
                     .filter(|task| state.is_none_or(|state| task.moved.state == state))
@@ -305,9 +306,14 @@ impl Store for MemoryStore {
         Ok(Swept { tasks: gone.len(), keys: keys.len(), blocks, more })
     }
 
-    fn due_callbacks(&mut self, now: u64, most: usize) -> Result<Vec<DueCallback>, StoreError> {
+    fn due_callbacks(&mut self, now: u64, most: usize, busy: &Busy) -> Result<Vec<DueCallback>, StoreError> {
         let due = |task: &Task| {
             let at = task.next_delivery.filter(|at| *at <= now)?;
+            if busy.tasks.contains(&task.new.id)
+                || busy.hosts.contains(&host_of(task.new.callback_url.as_deref()?))
+            {
+                return None;
+            }
             let due = DueCallback {
                 task: task.new.id,
                 url: task.new.callback_url.clone()?,
@@ -324,8 +330,8 @@ impl Store for MemoryStore {
         Ok(within(found, most, MAX_DUE_BYTES, |due| due.end.len()))
     }
 
-    fn next_callback(&mut self, now: u64) -> Result<Option<u64>, StoreError> {
-        Ok(self.tasks.values().filter_map(|task| task.next_delivery).min().map(|at| at.max(now)))
+    fn next_callback(&mut self, after: u64) -> Result<Option<u64>, StoreError> {
+        Ok(self.tasks.values().filter_map(|task| task.next_delivery).filter(|at| *at > after).min())
     }
 
     fn callback_tried(

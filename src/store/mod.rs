@@ -22,6 +22,8 @@ use std::sync::Arc;
 use agent_reach_core::{Answer, Change, OpenTask, Question, TaskId, TaskState};
 use bytes::Bytes;
 
+use crate::callbacks::Busy;
+
 pub use error::{StoreError, StoreErrorKind};
 pub use figures::StoreFigures;
 pub use handle::StoreHandle;
@@ -76,18 +78,18 @@ pub trait Store: Send {
     /// Nothing was removed.
     fn sweep(&mut self, now: u64, bounds: SweepBounds) -> Result<Swept, StoreError>;
 
-    /// Ends of tasks whose delivery to a URL is due, the longest due first: at most so many, and no more than
-    /// [`MAX_DUE_BYTES`] of them, the first in any case.
+    /// Ends of tasks whose delivery to a URL is due, the longest due first, without those that are busy: at most so many,
+    /// and no more than [`MAX_DUE_BYTES`] of them, the first in any case.
     ///
     /// # Errors
     /// It cannot be read.
-    fn due_callbacks(&mut self, now: u64, most: usize) -> Result<Vec<DueCallback>, StoreError>;
+    fn due_callbacks(&mut self, now: u64, most: usize, busy: &Busy) -> Result<Vec<DueCallback>, StoreError>;
 
-    /// When the next delivery is due: this moment, if one is due already.
+    /// The first moment after this one at which a delivery becomes due.
     ///
     /// # Errors
     /// It cannot be read.
-    fn next_callback(&mut self, now: u64) -> Result<Option<u64>, StoreError>;
+    fn next_callback(&mut self, after: u64) -> Result<Option<u64>, StoreError>;
 
     /// Notes a delivery: how many there were, how it went, and when the next one is due. `None`: there will be none.
     /// A delivery that is no longer wanted (the end was confirmed meanwhile) is not begun again.

@@ -1,5 +1,6 @@
 //! What every store does. A new one is put through all of it: see `store_conformance.rs`.
 
+use agent_reach::callbacks::Busy;
 use agent_reach::store::{KeptKey, RecordBlock, Store, SweepBounds, restore};
 use agent_reach_core::{
     Answer, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow, TaskState,
@@ -148,7 +149,7 @@ pub(crate) fn a_task_is_shown_to_its_owner_alone(lives: &mut dyn Lives) {
     assert_eq!(one(store, IDENTITY, 3), None);
 }
 
-pub(crate) fn ended_tasks_are_listed_newest_first_and_filtered(lives: &mut dyn Lives) {
+pub(crate) fn tasks_are_listed_newest_first_and_filtered(lives: &mut dyn Lives) {
     let store = lives.open();
     let other = NewTask { identity: "spiffe://d/agent/other".into(), ..task(9) };
     let image = NewTask { capability: "image.scale".into(), ..task(2) };
@@ -165,11 +166,11 @@ pub(crate) fn ended_tasks_are_listed_newest_first_and_filtered(lives: &mut dyn L
         ended(end(9)),
     ];
     write(store, changes);
-    assert_eq!(tasks(store, None, None, None, 9), [id(3), id(2), id(1)]);
-    assert_eq!(tasks(store, None, None, None, 2), [id(3), id(2)]);
+    assert_eq!(tasks(store, None, None, None, 9), [id(4), id(3), id(2), id(1)]);
+    assert_eq!(tasks(store, None, None, None, 2), [id(4), id(3)]);
     assert_eq!(tasks(store, None, None, Some(3), 9), [id(2), id(1)]);
     assert_eq!(tasks(store, Some(TaskState::Failed), None, None, 9), [id(3)]);
-    assert_eq!(tasks(store, Some(TaskState::Queued), None, None, 9), []);
+    assert_eq!(tasks(store, Some(TaskState::Queued), None, None, 9), [id(4)]);
     assert_eq!(tasks(store, None, Some("image.scale"), None, 9), [id(2)]);
     assert_eq!(store.counts(), [1, 0, 0, 3, 1]);
 }
@@ -312,7 +313,11 @@ fn with_url(number: u64) -> Change {
 }
 
 fn due(store: &mut dyn Store, now: u64, most: usize) -> Vec<(TaskId, u32)> {
-    let due = store.due_callbacks(now, most).unwrap();
+    due_but(store, now, most, &Busy::default())
+}
+
+fn due_but(store: &mut dyn Store, now: u64, most: usize, busy: &Busy) -> Vec<(TaskId, u32)> {
+    let due = store.due_callbacks(now, most, busy).unwrap();
     due.into_iter().map(|due| (due.task, due.attempt)).collect()
 }
 
@@ -322,11 +327,15 @@ pub(crate) fn a_delivery_is_due_at_the_end_and_again_when_it_was_said(lives: &mu
     assert_eq!(store.next_callback(5).unwrap(), None);
     write(store, [ended(end(1)), ended(TaskEnd { at: 900, ..end(2) }), ended(end(3))]);
     assert_eq!(store.next_callback(5).unwrap(), Some(900));
-    assert_eq!(store.next_callback(950).unwrap(), Some(950));
+    assert_eq!(store.next_callback(950).unwrap(), Some(1_000));
     assert_eq!(due(store, 899, 9), []);
     assert_eq!(due(store, 5_000, 9), [(id(2), 0), (id(1), 0)]);
     assert_eq!(due(store, 5_000, 1), [(id(2), 0)]);
-    let first = store.due_callbacks(5_000, 1).unwrap().remove(0);
+    let one = Busy { tasks: vec![id(2)], hosts: Vec::new() };
+    assert_eq!(due_but(store, 5_000, 9, &one), [(id(1), 0)]);
+    let all = Busy { tasks: Vec::new(), hosts: vec!["example.com".to_owned()] };
+    assert_eq!(due_but(store, 5_000, 9, &all), []);
+    let first = store.due_callbacks(5_000, 1, &Busy::default()).unwrap().remove(0);
     assert_eq!((&*first.url, &*first.end), ("https://example.com/2", &b"end 2"[..]));
     assert_eq!((&*first.request_id, &*first.capability), ("request-2", "text.count"));
     store.callback_tried(id(2), 1, "HTTP 500", Some(6_000)).unwrap();

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use agent_reach::callbacks::Busy;
 use agent_reach::store::sqlite::SqliteFile;
 use agent_reach::store::{
     DueCallback, KeptKey, OpenStore, RecordBlock, Store, StoreError, StoreStats, SweepBounds, Swept,
@@ -93,8 +94,8 @@ impl Store for Writer {
         Ok(swept)
     }
 
-    fn due_callbacks(&mut self, now: u64, most: usize) -> Result<Vec<DueCallback>, StoreError> {
-        self.store.due_callbacks(now, most)
+    fn due_callbacks(&mut self, now: u64, most: usize, busy: &Busy) -> Result<Vec<DueCallback>, StoreError> {
+        self.store.due_callbacks(now, most, busy)
     }
 
     fn next_callback(&mut self, now: u64) -> Result<Option<u64>, StoreError> {

@@ -26,6 +26,7 @@ use super::{
     DueCallback, KeptKey, OpenStore, RecordBlock, Store, StoreError, StoreErrorKind, StoreOptions,
     StoreStats, SweepBounds, Swept,
 };
+use crate::callbacks::Busy;
 
 /// Statements that are kept prepared for a connection: all there are.
 const STATEMENTS: usize = 64;
@@ -263,12 +264,12 @@ impl Store for SqliteStore {
         self.writing(|connection, tally| sweep::step(connection, now, bounds, tally))
     }
 
-    fn due_callbacks(&mut self, now: u64, most: usize) -> Result<Vec<DueCallback>, StoreError> {
-        callbacks::due(&self.connection, now, most)
+    fn due_callbacks(&mut self, now: u64, most: usize, busy: &Busy) -> Result<Vec<DueCallback>, StoreError> {
+        callbacks::due(&self.connection, now, most, busy)
     }
 
-    fn next_callback(&mut self, now: u64) -> Result<Option<u64>, StoreError> {
-        callbacks::next(&self.connection, now)
+    fn next_callback(&mut self, after: u64) -> Result<Option<u64>, StoreError> {
+        callbacks::next(&self.connection, after)
     }
 
     fn callback_tried(

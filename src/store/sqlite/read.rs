@@ -20,7 +20,7 @@ pub(super) fn answer(connection: &Connection, question: &Question) -> Result<Ans
         Question::Owed { agent, after, most } => Answer::Owed(owed(connection, agent, *after, *most)?),
         Question::Task { identity, task } => Answer::Task(one(connection, identity, *task)?.map(Box::new)),
         Question::Tasks { identity, state, capability, before, most } => {
-            Answer::Tasks(ended(connection, identity, *state, capability.as_deref(), *before, *most)?)
+            Answer::Tasks(owned(connection, identity, *state, capability.as_deref(), *before, *most)?)
         }
     })
 }
@@ -107,7 +107,7 @@ fn one(connection: &Connection, identity: &str, asked: TaskId) -> Result<Option<
     Ok(Some(TaskRow { end: end.map(bytes::Bytes::copy_from_slice), ..shown(row)? }))
 }
 
-fn ended(
+fn owned(
     connection: &Connection,
     identity: &str,
     in_state: Option<TaskState>,
@@ -117,7 +117,7 @@ fn ended(
 ) -> Result<Vec<TaskRow>, StoreError> {
     // The index holds all that is compared, so that only rows that are shown are fetched.
     let sql = format!(
-        "SELECT {SHOWN} FROM tasks t WHERE t.expires IS NOT NULL AND t.identity = ?1 AND t.id < ?2
+        "SELECT {SHOWN} FROM tasks t WHERE t.identity = ?1 AND t.id < ?2
             AND (?3 IS NULL OR t.state = ?3) AND (?4 IS NULL OR t.capability = ?4) ORDER BY t.id DESC LIMIT ?5"
     );
     // Longer than any id, and so behind all of them.

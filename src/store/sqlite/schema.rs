@@ -25,6 +25,7 @@ CREATE TABLE tasks (
     created INTEGER NOT NULL,
     budget_until INTEGER NOT NULL,
     callback_url TEXT,
+    callback_host TEXT,
     reply_to TEXT,
     state INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
@@ -39,9 +40,9 @@ CREATE TABLE tasks (
     callback_outcome TEXT
 );
 CREATE INDEX tasks_open ON tasks (id) WHERE expires IS NULL;
-CREATE INDEX tasks_ended ON tasks (identity, id, state, capability) WHERE expires IS NOT NULL;
+CREATE INDEX tasks_owned ON tasks (identity, id, state, capability);
 CREATE INDEX tasks_expire ON tasks (expires) WHERE expires IS NOT NULL;
-CREATE INDEX tasks_callback ON tasks (callback_next) WHERE callback_next IS NOT NULL;
+CREATE INDEX tasks_callback ON tasks (callback_next, callback_host, id) WHERE callback_next IS NOT NULL;
 CREATE TABLE task_calls (seq INTEGER PRIMARY KEY, call BLOB NOT NULL);
 CREATE TABLE task_ends (seq INTEGER PRIMARY KEY, end BLOB NOT NULL);
 CREATE TABLE owed (agent TEXT NOT NULL, id BLOB NOT NULL, PRIMARY KEY (agent, id)) WITHOUT ROWID;

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::columns::{self, id, number};
 use super::sweep;
+use crate::callbacks::host_of;
 use crate::store::{RecordBlock, StoreError};
 
 /// What a transaction changes of the counts, written once at its end.
@@ -54,8 +55,8 @@ pub(super) fn apply(connection: &Connection, change: &Change, tally: &mut Tally)
 fn insert(connection: &Connection, task: &NewTask, tally: &mut Tally) -> Result<bool, StoreError> {
     let sql =
         "INSERT INTO tasks (id, identity, agent, request_id, capability, fingerprint, keep_until, created,
-            budget_until, callback_url, reply_to, state, attempt, updated)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, 0, ?8) ON CONFLICT (id) DO NOTHING";
+            budget_until, callback_url, callback_host, reply_to, state, attempt, updated)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0, 0, ?8) ON CONFLICT (id) DO NOTHING";
     let new = connection.prepare_cached(sql)?.execute(params![
         id(task.id),
         task.identity,
@@ -67,6 +68,7 @@ fn insert(connection: &Connection, task: &NewTask, tally: &mut Tally) -> Result<
         number(task.created),
         number(task.budget_until),
         task.callback_url,
+        task.callback_url.as_deref().map(host_of),
         task.reply_to,
     ])?;
     if new == 0 {
