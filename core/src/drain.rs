@@ -22,7 +22,7 @@ impl Hub {
         let until = turn.now.plus_ms(drain_ms);
         self.draining = Some(until);
         self.timers.set(until, Timer::Drain);
-        self.rest_tasks();
+        self.rest_tasks(turn);
         let open: Vec<(ConnectionId, Phase)> =
             self.sessions.iter().flatten().map(|session| (session.id, session.phase)).collect();
         for (id, phase) in open {

@@ -375,3 +375,47 @@ fn what_only_tasks_have_is_refused_for_calls_and_what_tasks_have_not_for_them() 
     );
     assert_eq!(w.disk.waiting(), 0);
 }
+
+#[test]
+fn while_the_store_cannot_be_written_tasks_hold_no_slots_and_afterwards_they_go_on() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", Hello { max_concurrency: Some(1), ..provider("p", "echo") });
+    w.join("c", caller("c"));
+    for (id, request_id) in [(1, "r"), (2, "s")] {
+        w.say("c", &Call { request_id: Some(request_id), ..task(id, "echo") });
+    }
+    w.write_some(2);
+    w.heard("c");
+    assert_eq!(w.hub.gauges().in_flight, 1, "the slot is taken until the store knows");
+    w.refuse_writing();
+    assert_eq!(w.hub.gauges().in_flight, 0);
+    w.say("c", &Call { queue: Some(false), ..call(3, "echo") });
+    w.say("p", &completed(1));
+    assert_eq!(
+        (w.heard("p"), w.heard("c")),
+        (vec!["CALL 1 echo by=c try=1".to_owned()], vec!["RESULT 3 completed of=p".to_owned()],)
+    );
+    w.advance_alive(60_000);
+    w.input(agent_reach_core::Input::Store(agent_reach_core::StoreNews::Writable(true)));
+    w.advance(10);
+    w.write();
+    assert_eq!(w.heard("p"), ["CALL 2 echo by=c try=1 task"]);
+    w.say("p", &completed(2));
+    w.write();
+    assert_eq!(w.heard("p"), ["CALL 3 echo by=c try=1 task"]);
+}
+
+#[test]
+fn who_returns_while_the_store_cannot_be_written_has_its_task_again_afterwards() {
+    let mut w = pair();
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.crash(later());
+    w.refuse_writing();
+    w.join("p", provider("p", "echo"));
+    w.write();
+    assert_eq!(w.heard("p"), [""; 0]);
+    w.input(agent_reach_core::Input::Store(agent_reach_core::StoreNews::Writable(true)));
+    w.write();
+    assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=2 task"]);
+}

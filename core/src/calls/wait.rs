@@ -314,7 +314,7 @@ impl Hub {
         call_index: usize,
         agent: Option<&Arc<str>>,
     ) {
-        if self.draining.is_some() && self.rest_task(call_index) {
+        if self.tasks_rest() && self.rest_task(call_index) {
             return;
         }
         let outcome = match self.route_again(turn, call_index, agent, false) {
@@ -353,8 +353,7 @@ impl Hub {
             return self.settle(turn, call_index, failure);
         }
         let stage = call.stage.clone();
-        if self.draining.is_some() && !matches!(stage, Stage::Returning { .. }) && self.rest_task(call_index)
-        {
+        if self.tasks_rest() && !matches!(stage, Stage::Returning { .. }) && self.rest_task(call_index) {
             return;
         }
         match stage {

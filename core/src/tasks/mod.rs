@@ -10,6 +10,7 @@ mod end;
 mod hold;
 mod keys;
 mod meta;
+mod rest;
 mod restore;
 mod view;
 mod writing;

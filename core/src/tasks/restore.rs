@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_reach_protocol::{Call, CallResult, ErrorCode, Policy, ResultStatus, ToHub, encode, read_to_hub};
 
-use super::{TASK_BYTES, Task, Tasks};
+use super::{TASK_BYTES, Task};
 use crate::calls::{Asker, Ended, Failure, Stage, Tried};
 use crate::effects::{Effects, Outcome};
 use crate::fingerprint::Fingerprint;
@@ -119,7 +119,7 @@ impl Hub {
 
     /// An agent registered: it is given what it had in an earlier life of the hub, if it is still the same process.
     pub(crate) fn give_back(&mut self, turn: &mut Turn<'_>, key: usize) {
-        if self.tasks.returning.is_empty() {
+        if self.tasks.returning.is_empty() || self.tasks_rest() {
             return;
         }
         let Some(agent) = self.registry.agents.get(key) else { return };
@@ -192,48 +192,5 @@ impl Hub {
             return;
         }
         self.finish(turn, index, Some(target), None, &Ended::failed(failure));
-    }
-}
-
-impl Hub {
-    /// The hub drains: what waits stays in the store, for the hub that comes after.
-    pub(crate) fn rest_tasks(&mut self) {
-        for index in self.waiting.all() {
-            if self.calls.get(index).is_some_and(|call| call.task.is_some()) {
-                self.stop_waiting(index);
-                self.rest_task(index);
-            }
-        }
-    }
-
-    /// Leaves a task that has no leg as it is. `false`: it is a call.
-    pub(crate) fn rest_task(&mut self, index: usize) -> bool {
-        let Some(call) = self.calls.get_mut(index).filter(|call| call.task.is_some()) else { return false };
-        call.stage = Stage::Later;
-        self.clear_call_timer(index);
-        true
-    }
-
-    /// The hub stops at once: open tasks are left as the store has them, whatever becomes of connections.
-    pub(crate) fn leave_tasks(&mut self, turn: &mut Turn<'_>) {
-        for index in self.tasks.by_id.values().copied().collect::<Vec<_>>() {
-            self.stop_waiting(index);
-            self.clear_call_timer(index);
-            let Some(call) = self.calls.try_remove(index) else { continue };
-            for leg in call.legs.to_row() {
-                if let Some(leg) = self.legs.get_mut(leg) {
-                    leg.call = None;
-                }
-                self.free_leg(turn, leg);
-            }
-            self.memory.remove(call.entry);
-            for listener in call.listeners {
-                if let Some(agent) = self.registry.agents.get_mut(listener.agent) {
-                    agent.asked.remove(&listener.id);
-                    agent.tasks = agent.tasks.saturating_sub(1);
-                }
-            }
-        }
-        self.tasks = Tasks::default();
     }
 }

@@ -206,7 +206,7 @@ impl Hub {
                     self.task_refused(turn, task, &reason);
                 }
             }
-            StoreNews::Writable(writable) => self.tasks.writable = writable,
+            StoreNews::Writable(writable) => self.on_writable(turn, writable),
             StoreNews::Answered { number, answer } => self.on_answer(turn, number, answer),
         }
     }
