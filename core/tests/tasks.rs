@@ -419,3 +419,33 @@ fn who_returns_while_the_store_cannot_be_written_has_its_task_again_afterwards()
     w.write();
     assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=2 task"]);
 }
+
+#[test]
+fn results_do_not_make_a_slow_consumer_of_who_reads_late() {
+    let mut w = World::with_store(Settings { outbound_bytes: 1 << 20, ..Settings::default() });
+    w.join("p", Hello { max_concurrency: Some(100), ..provider("p", "echo") });
+    w.join("c", caller("c"));
+    for n in 0..20 {
+        let request_id = format!("r{n}");
+        w.say("c", &Call { request_id: Some(&request_id), ..task(n + 1, "echo") });
+    }
+    w.write();
+    w.lose("c");
+    w.join("c#2", caller("c"));
+    let large = "x".repeat(100_000);
+    for id in 1..=20 {
+        w.say_with("p", &completed(id), &large);
+    }
+    w.write();
+    let mut got = 0;
+    for _ in 0..20 {
+        let results = w.heard("c#2");
+        assert!(results.iter().all(|line| line.starts_with("RESULT - completed")), "{results:?}");
+        got += results.len();
+        for task in w.disk.tasks.keys().map(ToString::to_string).collect::<Vec<_>>() {
+            w.say("c#2", &receipt(&task));
+        }
+        w.write();
+    }
+    assert_eq!(got, 20, "each once");
+}

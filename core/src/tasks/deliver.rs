@@ -33,32 +33,45 @@ pub(super) struct Delivery {
 }
 
 impl Hub {
-    /// Sends the end of a task to an agent that is here, without an id.
-    pub(super) fn deliver(&mut self, turn: &mut Turn<'_>, key: usize, task: TaskId, end: &Bytes) {
-        if self.registry.agents.get(key).is_none_or(|agent| agent.session.is_none()) {
-            return;
-        }
+    /// Sends the end of a task to an agent that is here, without an id. `false`: it has no room for it now.
+    pub(super) fn deliver(&mut self, turn: &mut Turn<'_>, key: usize, task: TaskId, end: &Bytes) -> bool {
+        let Some(ahead) = self.ahead_of(key) else { return false };
         let own = self.tasks.deliveries.entry(key).or_default();
-        if own.sent.len() >= UNCONFIRMED_MAX {
-            // It is read from the store when there is room.
+        if own.sent.len() >= UNCONFIRMED_MAX || ahead >= AHEAD_BYTES {
+            // It is read from the store when there is room: results must not make a slow consumer of anybody.
             own.more.get_or_insert(None);
-            return;
+            self.look_again(turn, key);
+            return false;
         }
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, end.clone());
         self.sent_to(turn, key, task);
+        true
     }
 
     /// Notes that an agent was sent the end of a task.
     pub(super) fn sent_to(&mut self, turn: &Turn<'_>, key: usize, task: TaskId) {
-        let at = turn.now.plus_ms(self.settings.redeliver_ms);
         let own = self.tasks.deliveries.entry(key).or_default();
         if own.sent.len() < UNCONFIRMED_MAX {
             own.sent.insert(task);
         }
-        if own.timer_at == Now::default() {
+        self.look_again(turn, key);
+    }
+
+    /// Arranges for the next look at what an agent has not confirmed.
+    fn look_again(&mut self, turn: &Turn<'_>, key: usize) {
+        let at = turn.now.plus_ms(self.settings.redeliver_ms);
+        if let Some(own) = self.tasks.deliveries.get_mut(&key)
+            && own.timer_at == Now::default()
+        {
             own.timer_at = at;
             self.timers.set(at, Timer::Delivery(key));
         }
+    }
+
+    /// How much waits for an agent to take; `None` when it is not here.
+    fn ahead_of(&self, key: usize) -> Option<usize> {
+        let connection = self.registry.agents.get(key)?.session?;
+        self.session(connection).map(|session| session.outbound.bytes())
     }
 
     /// An agent is here: what the store keeps for it is sent.
@@ -86,18 +99,20 @@ impl Hub {
         let Some(key) = self.registry.find(agent) else { return };
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
         own.asking = false;
-        let Some((last, _)) = ends.last() else {
+        if ends.is_empty() {
             if own.sent.is_empty() {
                 self.tasks.owed.remove(agent);
                 self.forget_delivery(key);
             }
             return;
-        };
-        own.more = Some(Some(*last));
+        }
         for (task, end) in ends {
             let sent = self.tasks.deliveries.get(&key).is_some_and(|own| own.sent.contains(&task));
-            if !sent {
-                self.deliver(turn, key, task, &end);
+            if !sent && !self.deliver(turn, key, task, &end) {
+                break;
+            }
+            if let Some(own) = self.tasks.deliveries.get_mut(&key) {
+                own.more = Some(Some(task));
             }
         }
         self.deliver_more(turn, key);
@@ -106,40 +121,36 @@ impl Hub {
     /// The store cannot say now what an agent is owed: the next look comes with the timer.
     pub(super) fn owed_later(&mut self, turn: &Turn<'_>, agent: &str) {
         let Some(key) = self.registry.find(agent) else { return };
-        let again = turn.now.plus_ms(self.settings.redeliver_ms);
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
         own.asking = false;
         own.more = Some(None);
-        if own.timer_at == Now::default() {
-            own.timer_at = again;
-            self.timers.set(again, Timer::Delivery(key));
-        }
+        self.look_again(turn, key);
     }
 
     /// Asks for the next page, if there may be one and the agent keeps up.
     fn deliver_more(&mut self, turn: &mut Turn<'_>, key: usize) {
         let Some(own) = self.tasks.deliveries.get(&key) else { return };
         let Some(after) = own.more else { return };
-        let ahead = self.registry.agents.get(key).and_then(|agent| agent.session);
-        let ahead = ahead.and_then(|id| self.session(id)).map_or(0, |session| session.outbound.bytes());
-        if own.sent.len() + PAGE.0 <= UNCONFIRMED_MAX && ahead < AHEAD_BYTES {
+        let keeps_up = self.ahead_of(key).is_some_and(|ahead| ahead < AHEAD_BYTES);
+        if own.sent.len() + PAGE.0 <= UNCONFIRMED_MAX && keeps_up {
             self.ask_owed(turn, key, after);
         }
     }
 
     /// What was sent and not confirmed is due again.
     pub(crate) fn on_delivery_timer(&mut self, turn: &mut Turn<'_>, key: usize) {
-        let again = turn.now.plus_ms(self.settings.redeliver_ms);
+        let keeps_up = self.ahead_of(key).is_some_and(|ahead| ahead < AHEAD_BYTES);
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
         own.timer_at = Now::default();
         if own.sent.is_empty() && own.more.is_none() {
             return self.forget_delivery(key);
         }
-        // All of it is said again, from the store.
-        own.sent.clear();
-        own.timer_at = again;
-        self.timers.set(again, Timer::Delivery(key));
-        self.ask_owed(turn, key, None);
+        self.look_again(turn, key);
+        if keeps_up && let Some(own) = self.tasks.deliveries.get_mut(&key) {
+            // All of it is said again, from the store.
+            own.sent.clear();
+            self.ask_owed(turn, key, None);
+        }
     }
 
     pub(crate) fn on_receipt(&mut self, turn: &mut Turn<'_>, key: usize, receipt: &Receipt<'_>) {
