@@ -54,7 +54,7 @@ async fn frozen_agents_are_given_up_with_all_that_was_open_at_them() {
         frozen.push(line);
     }
     siege.hold().await;
-    siege.end("frozen agents", 16).await;
+    siege.end("frozen agents", 24).await;
     drop(frozen);
 }
 
