@@ -27,8 +27,8 @@ pub(super) struct Delivery {
     sent: BTreeSet<TaskId>,
     /// The store may have more for it, behind this one.
     more: Option<Option<TaskId>>,
-    /// The store is being asked.
-    asking: bool,
+    /// The question that the store is being asked.
+    asking: Option<u64>,
     timer_at: Now,
 }
 
@@ -73,25 +73,28 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let agent = Arc::clone(&agent.id);
         let own = self.tasks.deliveries.entry(key).or_default();
-        if std::mem::replace(&mut own.asking, true) {
+        if own.asking.is_some() {
             return;
         }
         own.more = None;
         let question = Question::Owed { agent: Arc::clone(&agent), after, most: PAGE };
-        self.question(turn, question, Waits::Owed(agent));
+        let number = self.question(turn, question, Waits::Owed(agent));
+        if let Some(own) = self.tasks.deliveries.get_mut(&key) {
+            own.asking = Some(number);
+        }
     }
 
     /// The store says what an agent is owed.
     pub(super) fn deliver_owed(&mut self, turn: &mut Turn<'_>, agent: &Arc<str>, ends: Vec<(TaskId, Bytes)>) {
         let Some(key) = self.registry.find(agent) else { return };
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
-        own.asking = false;
+        own.asking = None;
         let Some((last, _)) = ends.last() else {
-            if own.sent.is_empty() {
+            if own.sent.is_empty() && own.more.is_none() {
                 self.tasks.owed.remove(agent);
                 self.forget_delivery(key);
             }
-            return;
+            return self.deliver_more(turn, key);
         };
         own.more = Some(Some(*last));
         for (task, end) in ends {
@@ -108,7 +111,7 @@ impl Hub {
         let Some(key) = self.registry.find(agent) else { return };
         let again = turn.now.plus_ms(self.settings.redeliver_ms);
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
-        own.asking = false;
+        own.asking = None;
         own.more = Some(None);
         if own.timer_at == Now::default() {
             own.timer_at = again;
@@ -173,10 +176,13 @@ impl Hub {
     }
 
     fn forget_delivery(&mut self, key: usize) {
-        if let Some(own) = self.tasks.deliveries.remove(&key)
-            && own.timer_at != Now::default()
-        {
+        let Some(own) = self.tasks.deliveries.remove(&key) else { return };
+        if own.timer_at != Now::default() {
             self.timers.clear(own.timer_at, Timer::Delivery(key));
+        }
+        // An answer that comes late says nothing of a later connection.
+        if let Some(number) = own.asking {
+            self.forget_question(number);
         }
     }
 }

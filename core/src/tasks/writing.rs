@@ -132,9 +132,10 @@ impl Hub {
         self.tasks.questions
     }
 
-    pub(super) fn question(&mut self, turn: &mut Turn<'_>, question: Question, waits: Waits) {
+    pub(super) fn question(&mut self, turn: &mut Turn<'_>, question: Question, waits: Waits) -> u64 {
         let number = self.waits(waits);
         turn.fx.asks.push(Ask { number, question });
+        number
     }
 
     /// The connection of a CALL that waits for the store is gone.
