@@ -19,8 +19,8 @@ use crate::time::Now;
 pub(super) enum After {
     /// The task is accepted.
     Accept(TaskId),
-    /// The CALL of this leg leaves for its provider.
-    Give(TaskId, usize),
+    /// The CALL of this leg leaves for its provider, if it is still this try of the task that has its place.
+    Give { task: TaskId, leg: usize, attempt: u32 },
     /// The end is said.
     End(Box<EndedTask>),
 }
@@ -186,7 +186,7 @@ impl Hub {
                     let Some((_, after)) = self.tasks.after.pop_front() else { return };
                     match after {
                         After::Accept(task) => self.task_stored(turn, task),
-                        After::Give(task, leg) => self.give_booked(turn, task, leg),
+                        After::Give { task, leg, attempt } => self.give_booked(turn, task, leg, attempt),
                         After::End(ended) => self.say_end(turn, *ended),
                     }
                 }
@@ -199,7 +199,7 @@ impl Hub {
                     .filter(|(number, _)| numbers.contains(number))
                     .filter_map(|(_, after)| match after {
                         After::Accept(task) => Some(*task),
-                        After::Give(..) | After::End(_) => None,
+                        After::Give { .. } | After::End(_) => None,
                     })
                     .collect();
                 self.tasks.after.retain(|(number, _)| !numbers.contains(number));
