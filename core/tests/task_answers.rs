@@ -78,3 +78,26 @@ fn a_watch_of_a_task_whose_end_was_written_meanwhile_shows_the_end() {
     let heard = w.heard("c");
     assert!(heard.iter().any(|line| line.starts_with("CHUNK 2") && line.contains("SUCCEEDED")), "{heard:?}");
 }
+
+#[test]
+fn an_id_that_the_store_might_have_known_and_does_not_is_asked_for_once() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    for id in 1..=50 {
+        let request_id = format!("kept-{id}");
+        w.say("c", &Call { request_id: Some(&request_id), ..call(id, "echo") });
+        w.say("p", &completed(id));
+    }
+    w.write();
+    assert_eq!(w.disk.calls.len(), 50);
+    // No room for the numbers of all of them.
+    let small = Settings { dedupe_bytes: 1000, started_unix_ms: 2_000_000, ..Settings::default() };
+    w.crash(small);
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &Call { request_id: Some("new"), ..call(1, "echo") });
+    assert_eq!(w.heard("p"), [""; 0]);
+    w.input(Input::Store(StoreNews::Answered { number: 1, answer: Answer::Key(None) }));
+    assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=1"]);
+}

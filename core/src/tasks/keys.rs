@@ -75,7 +75,7 @@ impl Hub {
         let Ok((ToHub::Call(asking), body)) = read_to_hub(message, None) else { return };
         let Some(kept) = kept else {
             self.memory.is_nowhere(&identity, &waiter.request_id);
-            return self.on_call(turn, waiter.key, &asking, message, body);
+            return self.on_new_call(turn, waiter.key, &asking, message, body);
         };
         let fingerprint = Fingerprint::of(&names::fold(asking.capability), body);
         let is_task = asking.mode == Some(CallMode::Task);
