@@ -80,6 +80,19 @@ fn a_watch_of_a_task_whose_end_was_written_meanwhile_shows_the_end() {
 }
 
 #[test]
+fn an_end_that_has_no_room_is_written_as_what_its_caller_is_told() {
+    let mut w = World::with_store(Settings { max_message: 2000, ..Settings::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.say_with("p", &completed(1), &"x".repeat(1950));
+    w.write();
+    assert_eq!(w.heard("c"), ["ACCEPT 1 task", "RESULT 1 payload_too_large of=p task"]);
+    assert_eq!(w.stored().outcome.as_deref(), Some("payload_too_large"));
+}
+
+#[test]
 fn an_id_that_the_store_might_have_known_and_does_not_is_asked_for_once() {
     let mut w = World::with_store(Settings::default());
     w.join("p", provider("p", "echo"));
