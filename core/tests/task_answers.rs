@@ -93,6 +93,14 @@ fn an_end_that_has_no_room_is_written_as_what_its_caller_is_told() {
 }
 
 #[test]
+fn a_stop_leaves_no_timer_of_a_delivery() {
+    let (mut w, _) = ending();
+    w.write();
+    w.input(Input::Stop);
+    assert_eq!(w.hub.gauges().timers, 1, "the sweep");
+}
+
+#[test]
 fn an_id_that_the_store_might_have_known_and_does_not_is_asked_for_once() {
     let mut w = World::with_store(Settings::default());
     w.join("p", provider("p", "echo"));
