@@ -49,7 +49,12 @@ impl Elsewhere {
     /// Whether the store may know an id of this number at `now`.
     pub(crate) fn has(&self, now: Now, number: u64) -> bool {
         let slot = self.find(number).and_then(|slot| self.slots.get(slot as usize));
-        slot.is_some_and(|slot| slot.until > now) || self.unsure_until > now
+        slot.is_some_and(|slot| slot.until > now)
+    }
+
+    /// Whether it may know any other at `now`.
+    pub(crate) fn is_unsure(&self, now: Now) -> bool {
+        self.unsure_until > now
     }
 
     /// Adds a number, or has it last longer.
@@ -129,8 +134,9 @@ mod tests {
             elsewhere.insert(number << 57 | number, NOW.plus_ms(1000 - number));
         }
         assert_eq!(elsewhere.slots.len(), 10);
-        assert!(elsewhere.has(NOW, 12345), "the soonest to expire went, and may be asked for");
+        assert!(elsewhere.is_unsure(NOW), "the soonest to expire went, and may be asked for");
         let later = NOW.plus_ms(990);
+        assert!(!elsewhere.is_unsure(later));
         let left: Vec<u64> = (0..100).filter(|number| elsewhere.has(later, number << 57 | number)).collect();
         assert_eq!(left, (0..10).collect::<Vec<_>>());
     }

@@ -22,7 +22,7 @@ use crate::tasks::TaskView;
 use crate::views::{AgentView, CallView, Event, WatchFilter, pack};
 
 /// One open watch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Watch {
     pub(crate) agent: usize,
     pub(crate) id: u64,

@@ -109,6 +109,8 @@ pub(crate) enum Known {
     Task(TaskId),
     /// The store knows, or once did.
     Elsewhere,
+    /// Nothing, but the store may know more ids than are known here.
+    Unsure,
     /// It asked for something else.
     Conflict,
 }
@@ -205,6 +207,7 @@ impl Memory {
         let found = self.find(key, identity).and_then(|index| self.entries.get(index as usize));
         match found {
             None if self.elsewhere.has(now, key.number()) => Known::Elsewhere,
+            None if self.elsewhere.is_unsure(now) => Known::Unsure,
             None => Known::No,
             Some(entry) if entry.state.until().is_some_and(|until| until <= now) => Known::No,
             Some(entry) if entry.fingerprint != fingerprint => Known::Conflict,

@@ -178,6 +178,10 @@ impl Hub {
                     }
                     self.detach(turn, key);
                 }
+                // Until it is the newer one's, it is nobody whom what is settled now could be given to.
+                if let Some(before) = self.registry.agents.get_mut(key) {
+                    before.session = None;
+                }
                 let same = self.registry.agents.get(key).is_some_and(|before| {
                     before.instance == agent.instance && before.identity == agent.identity
                 });

@@ -46,7 +46,21 @@ impl Hub {
             };
             return self.complain(turn, id, &complaint);
         }
-        if let Err(refusal) = self.ask(turn, key, asking, message, body) {
+        if let Err(refusal) = self.ask(turn, key, asking, message, body, false) {
+            self.refuse_asking(turn, key, asking, &refusal);
+        }
+    }
+
+    /// The store does not know the request id of a CALL that waited for it.
+    pub(crate) fn on_new_call(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        asking: &Asking<'_>,
+        message: &Bytes,
+        body: Option<&[u8]>,
+    ) {
+        if let Err(refusal) = self.ask(turn, key, asking, message, body, true) {
             self.refuse_asking(turn, key, asking, &refusal);
         }
     }
@@ -58,6 +72,7 @@ impl Hub {
         asking: &Asking<'_>,
         message: &Bytes,
         body: Option<&[u8]>,
+        store_asked: bool,
     ) -> Result<(), Refusal> {
         let (asked, resolved) = self.names_of(asking)?;
         self.authorize(key, &asked, &resolved)?;
@@ -68,8 +83,8 @@ impl Hub {
         }
         let fingerprint = Fingerprint::of(&asked, body);
         let fingerprint = if is_task { fingerprint.of_task() } else { fingerprint };
-        if let Some(request_id) = asking.request_id
-            && self.is_known(turn, key, asking, request_id, fingerprint, message)?
+        if asking.request_id.is_some()
+            && self.is_known(turn, key, asking, (fingerprint, store_asked), message)?
         {
             return Ok(());
         }
@@ -165,10 +180,10 @@ impl Hub {
         turn: &mut Turn<'_>,
         key: usize,
         asking: &Asking<'_>,
-        request_id: &str,
-        fingerprint: Fingerprint,
+        (fingerprint, store_asked): (Fingerprint, bool),
         message: &Bytes,
     ) -> Result<bool, Refusal> {
+        let Some(request_id) = asking.request_id else { return Ok(false) };
         let Some(agent) = self.registry.agents.get(key) else { return Ok(false) };
         match self.memory.look_up(turn.now, &agent.identity, request_id, fingerprint) {
             Known::No => Ok(false),
@@ -176,7 +191,9 @@ impl Hub {
                 turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Conflict));
                 Err(Self::conflict(request_id))
             }
-            Known::Elsewhere => {
+            // Once is enough: it may be unsure for hours.
+            Known::Unsure if store_asked => Ok(false),
+            Known::Elsewhere | Known::Unsure => {
                 self.look_elsewhere(turn, key, asking, message)?;
                 Ok(true)
             }

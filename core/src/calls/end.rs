@@ -183,7 +183,9 @@ impl Hub {
         let outcome = ended.outcome();
         call.log.step(turn.now, Step::Ended(outcome));
         if let Some(end) = task_end {
-            self.end_task(turn, &call, target, ended, end);
+            // What is written says what the RESULT says.
+            let too_large = Ended::failed(too_large());
+            self.end_task(turn, &call, target, if whole { ended } else { &too_large }, end);
         } else {
             self.open_bytes = self.open_bytes.saturating_sub(call.cost() + call.ends_bytes);
             let (owner, serial) = call.owner;
@@ -369,10 +371,7 @@ impl Hub {
         if message.len() <= most {
             return (message, true);
         }
-        let failure = Failure::new(
-            ErrorCode::PayloadTooLarge,
-            "with the hub's keys the result is over the message limit",
-        );
+        let failure = too_large();
         result.status = ResultStatus::Failed;
         result.error = Some(failure.entry());
         result.private = Private::default();
@@ -456,6 +455,10 @@ enum End {
     Part,
     /// The last of a fan-out.
     Summary,
+}
+
+fn too_large() -> Failure {
+    Failure::new(ErrorCode::PayloadTooLarge, "with the hub's keys the result is over the message limit")
 }
 
 const fn status_of(failure: Option<&Failure>) -> ResultStatus {

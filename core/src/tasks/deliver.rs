@@ -27,8 +27,8 @@ pub(super) struct Delivery {
     sent: BTreeSet<TaskId>,
     /// The store may have more for it, behind this one.
     more: Option<Option<TaskId>>,
-    /// The store is being asked.
-    asking: bool,
+    /// The question that the store is being asked.
+    asking: Option<u64>,
     timer_at: Now,
 }
 
@@ -86,25 +86,28 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let agent = Arc::clone(&agent.id);
         let own = self.tasks.deliveries.entry(key).or_default();
-        if std::mem::replace(&mut own.asking, true) {
+        if own.asking.is_some() {
             return;
         }
         own.more = None;
         let question = Question::Owed { agent: Arc::clone(&agent), after, most: PAGE };
-        self.question(turn, question, Waits::Owed(agent));
+        let number = self.question(turn, question, Waits::Owed(agent));
+        if let Some(own) = self.tasks.deliveries.get_mut(&key) {
+            own.asking = Some(number);
+        }
     }
 
     /// The store says what an agent is owed.
     pub(super) fn deliver_owed(&mut self, turn: &mut Turn<'_>, agent: &Arc<str>, ends: Vec<(TaskId, Bytes)>) {
         let Some(key) = self.registry.find(agent) else { return };
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
-        own.asking = false;
+        own.asking = None;
         if ends.is_empty() {
-            if own.sent.is_empty() {
+            if own.sent.is_empty() && own.more.is_none() {
                 self.tasks.owed.remove(agent);
                 self.forget_delivery(key);
             }
-            return;
+            return self.deliver_more(turn, key);
         }
         for (task, end) in ends {
             let sent = self.tasks.deliveries.get(&key).is_some_and(|own| own.sent.contains(&task));
@@ -122,7 +125,7 @@ impl Hub {
     pub(super) fn owed_later(&mut self, turn: &Turn<'_>, agent: &str) {
         let Some(key) = self.registry.find(agent) else { return };
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
-        own.asking = false;
+        own.asking = None;
         own.more = Some(None);
         self.look_again(turn, key);
     }
@@ -184,10 +187,13 @@ impl Hub {
     }
 
     fn forget_delivery(&mut self, key: usize) {
-        if let Some(own) = self.tasks.deliveries.remove(&key)
-            && own.timer_at != Now::default()
-        {
+        let Some(own) = self.tasks.deliveries.remove(&key) else { return };
+        if own.timer_at != Now::default() {
             self.timers.clear(own.timer_at, Timer::Delivery(key));
+        }
+        // An answer that comes late says nothing of a later connection.
+        if let Some(number) = own.asking {
+            self.forget_question(number);
         }
     }
 }

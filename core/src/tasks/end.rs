@@ -21,9 +21,9 @@ pub(super) struct EndedTask {
     callback: bool,
     end: Bytes,
     /// CALLs that wait for it: connection, agent and id.
-    listeners: Vec<(ConnectionId, usize, u64)>,
+    pub(super) listeners: Vec<(ConnectionId, usize, u64)>,
     /// Who had it cancelled, and waits for that.
-    cancels: Vec<u64>,
+    pub(super) cancels: Vec<u64>,
 }
 
 impl Hub {
@@ -98,6 +98,7 @@ impl Hub {
             Some("orphaned") => "hub.task.orphaned",
             _ => "task.failed",
         };
+        self.tasks.ending.remove(&ended.row.id);
         self.announce_task_end(turn, &ended, event);
         turn.fx.facts.push(Fact::TaskEnded { callback: ended.callback });
         let task = ended.row.id;

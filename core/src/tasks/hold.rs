@@ -45,16 +45,16 @@ impl Hub {
         let Some(call) = self.calls.get(call_index) else { return };
         self.set_leg_deadline(index, call.budget_at);
         if let Some(moved) = self.moved(turn, call_index, Some(index)) {
-            let after = After::Give(moved.task, index);
+            let after = After::Give { task: moved.task, leg: index, attempt: moved.attempt };
             self.change_then(turn, Change::Moved(moved), after);
         }
     }
 
     /// The store knows who is given the task.
-    pub(super) fn give_booked(&mut self, turn: &mut Turn<'_>, task: TaskId, index: usize) {
+    pub(super) fn give_booked(&mut self, turn: &mut Turn<'_>, task: TaskId, index: usize, attempt: u32) {
         let Some(call_index) = self.tasks.find(task) else { return };
         let Some(leg) = self.legs.get_mut(index) else { return };
-        if leg.call != Some(call_index) || leg.state != LegState::Booked {
+        if leg.call != Some(call_index) || leg.state != LegState::Booked || leg.attempt != attempt {
             return;
         }
         leg.state = LegState::Given;

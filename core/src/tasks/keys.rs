@@ -8,11 +8,12 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::writing::{Waiter, Waits};
-use crate::calls::{Call, Failure, Refusal};
+use crate::calls::{Call, Failure, LISTENERS_MAX, Listener, Refusal};
 use crate::effects::{DedupeOutcome, Fact};
 use crate::fingerprint::Fingerprint;
 use crate::hub::{Hub, Turn};
 use crate::idempotency::Ends;
+use crate::registry::Asked;
 use crate::session::Lane;
 use crate::settings::Durable;
 use crate::store::{Change, Kept, KeptCall, Question, TaskId, TaskRow};
@@ -74,7 +75,7 @@ impl Hub {
         let Ok((ToHub::Call(asking), body)) = read_to_hub(message, None) else { return };
         let Some(kept) = kept else {
             self.memory.is_nowhere(&identity, &waiter.request_id);
-            return self.on_call(turn, waiter.key, &asking, message, body);
+            return self.on_new_call(turn, waiter.key, &asking, message, body);
         };
         let fingerprint = Fingerprint::of(&names::fold(asking.capability), body);
         let is_task = asking.mode == Some(CallMode::Task);
@@ -110,6 +111,23 @@ impl Hub {
         self.ask_store(turn, key, asking, question, Waits::Replay)
     }
 
+    /// A CALL waits for the end of a task that the store has not seen ending.
+    fn listen(&mut self, waiter: &Waiter, task: TaskId) {
+        let listener = Listener { agent: waiter.key, id: waiter.id };
+        let open = self.tasks.find(task);
+        if let Some(ended) = self.ending_task(task).filter(|ended| ended.listeners.len() < LISTENERS_MAX) {
+            ended.listeners.push((waiter.connection, waiter.key, waiter.id));
+        } else if let Some(index) = open
+            && let Some(call) = self.calls.get_mut(index).filter(|call| call.listeners.len() < LISTENERS_MAX)
+        {
+            call.listeners.push(listener);
+            if let Some(agent) = self.registry.agents.get_mut(waiter.key) {
+                agent.asked.insert(waiter.id, Asked::Call(index));
+                agent.tasks += 1;
+            }
+        }
+    }
+
     pub(super) fn on_replay(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, row: Option<&TaskRow>) {
         let Some(row) = row else {
             let failure = Failure::overloaded("the end of this task is not kept any more");
@@ -120,8 +138,9 @@ impl Hub {
                 self.send_end(turn, waiter.key, waiter.id, end, true);
                 self.sent_to(turn, waiter.key, row.id);
             }
+            None if self.ask_once_more(turn, waiter, row, Waits::Replay) => {}
             None => {
-                // Its end is being written, and comes by itself.
+                self.listen(waiter, row.id);
                 let number = self.number();
                 let call_id = CallId::new(self.epoch(), number);
                 let task_id = row.id.to_string();

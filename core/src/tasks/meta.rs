@@ -189,6 +189,28 @@ impl Hub {
         self.answer_waiter(turn, waiter, &body);
     }
 
+    /// The store was asked about a task that is to be cancelled, since it was not open when that was asked.
+    fn cancel_stored(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, row: &TaskRow) {
+        if row.outcome.is_some() {
+            return self.answer_cancel(turn, waiter, row, false);
+        }
+        let (open, ending) = (self.tasks.find(row.id), self.ending_task(row.id).is_some());
+        if open.is_none() && !ending {
+            if !self.ask_once_more(turn, waiter, row, |waiter| Waits::Query(waiter, Query::Cancel)) {
+                self.answer_cancel(turn, waiter, row, false);
+            }
+            return;
+        }
+        // Its end is on its way into the store, or is to be.
+        let Some(number) = self.wait_on(Waits::Cancel(waiter.clone())) else { return };
+        if let Some(ended) = self.ending_task(row.id) {
+            ended.cancels.push(number);
+        } else if let Some(index) = open {
+            self.tasks.cancels.entry(row.id).or_default().push(number);
+            self.cancel_call(turn, index, "the owner cancelled the task");
+        }
+    }
+
     fn answer_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, body: &[u8]) {
         let asked = (waiter.id, Some(&*waiter.request_id));
         self.answer_for_hub(turn, waiter.key, asked, &waiter.capability, body);
@@ -201,17 +223,29 @@ impl Hub {
                 self.answer_waiter(turn, waiter, &body);
             }
             (Query::Get, Answer::Task(Some(row))) => {
+                if self.ask_once_more(turn, waiter, &row, |waiter| Waits::Query(waiter, Query::Get)) {
+                    return;
+                }
                 let body = pack(&TaskView::of_row(self.unix(turn.now), &row));
                 self.answer_waiter(turn, waiter, &body);
             }
-            (Query::Cancel, Answer::Task(Some(row))) => self.answer_cancel(turn, waiter, &row, false),
-            (Query::Watch(watch), Answer::Task(Some(row))) => match self.may_watch(waiter.key) {
-                Ok(()) => {
-                    let view = TaskView::of_row(self.unix(turn.now), &row);
-                    self.start_watch(turn, *watch, Some(view));
+            (Query::Cancel, Answer::Task(Some(row))) => self.cancel_stored(turn, waiter, &row),
+            (Query::Watch(watch), Answer::Task(Some(row))) => {
+                let again = watch.clone();
+                if self.ask_once_more(turn, waiter, &row, |waiter| Waits::Query(waiter, Query::Watch(again)))
+                {
+                    return;
                 }
-                Err(refusal) => self.fail_waiter(turn, waiter, &refusal),
-            },
+                match self.may_watch(waiter.key) {
+                    Ok(()) => {
+                        // One that is open here is shown as it is here.
+                        let view = self.tasks.find(row.id).is_none();
+                        let view = view.then(|| TaskView::of_row(self.unix(turn.now), &row));
+                        self.start_watch(turn, *watch, view);
+                    }
+                    Err(refusal) => self.fail_waiter(turn, waiter, &refusal),
+                }
+            }
             _ => self.fail_waiter(turn, waiter, &unknown_task()),
         }
     }

@@ -62,6 +62,8 @@ pub(crate) struct Tasks {
     changes: u64,
     /// What follows when a change is written, in the order of their numbers.
     after: VecDeque<(u64, After)>,
+    /// Those that have ended, until that is written, with the number of that change.
+    ending: BTreeMap<TaskId, u64>,
     /// Number of the latest question.
     questions: u64,
     /// Who waits for an answer of the store.

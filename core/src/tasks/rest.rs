@@ -92,6 +92,9 @@ impl Hub {
                 }
             }
         }
+        for key in self.tasks.deliveries.keys().copied().collect::<Vec<_>>() {
+            self.stop_deliveries(key);
+        }
         self.tasks = Tasks::default();
     }
 }

@@ -139,10 +139,19 @@ impl Hub {
                     let choice = Choice { agent: key, offer, load, weight: 0.0 };
                     self.note_lost(turn, index, &holder);
                     self.give_stored(turn, index, choice);
+                    self.may_be_at_work(turn.now, index);
                 }
                 // Another life of the process has lost it, or it does not do this any more.
                 _ => self.lost_in_restart(turn, index, &holder),
             }
+        }
+    }
+
+    /// Who was given a task in an earlier life of the hub counts as having accepted it then, whatever comes of this try.
+    fn may_be_at_work(&mut self, now: Now, index: usize) {
+        let leg = self.calls.get(index).and_then(|call| call.legs.iter().next());
+        if let Some(leg) = leg.and_then(|leg| self.legs.get_mut(leg)) {
+            leg.accepted_at = Some(now);
         }
     }
 

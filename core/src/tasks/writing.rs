@@ -11,7 +11,7 @@ use crate::calls::{Failure, Refusal};
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;
-use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId};
+use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId, TaskRow};
 use crate::time::Now;
 
 /// What follows when a change is written.
@@ -19,8 +19,8 @@ use crate::time::Now;
 pub(super) enum After {
     /// The task is accepted.
     Accept(TaskId),
-    /// The CALL of this leg leaves for its provider.
-    Give(TaskId, usize),
+    /// The CALL of this leg leaves for its provider, if it is still this try of the task that has its place.
+    Give { task: TaskId, leg: usize, attempt: u32 },
     /// The end is said.
     End(Box<EndedTask>),
 }
@@ -34,6 +34,8 @@ pub(super) struct Waiter {
     pub(super) id: u64,
     pub(super) request_id: Arc<str>,
     pub(super) capability: Arc<str>,
+    /// The store has been asked a second time.
+    pub(super) again: bool,
 }
 
 /// Who waits for an answer of the store.
@@ -86,6 +88,9 @@ impl Hub {
     /// Has something written, and something follow then.
     pub(super) fn change_then(&mut self, turn: &mut Turn<'_>, change: Change, after: After) {
         let number = self.change(turn, change);
+        if let After::End(ended) = &after {
+            self.tasks.ending.insert(ended.row.id, number);
+        }
         self.tasks.after.push_back((number, after));
     }
 
@@ -122,7 +127,50 @@ impl Hub {
             id: asking.id,
             request_id: asking.request_id.unwrap_or(&made).into(),
             capability: asking.capability.into(),
+            again: false,
         })
+    }
+
+    /// A CALL goes on waiting, for the next answer.
+    pub(super) fn wait_on(&mut self, waits: Waits) -> Option<u64> {
+        let waiter = waits.waiter()?;
+        let next = self.tasks.questions + 1;
+        let agent = self.registry.agents.get_mut(waiter.key)?;
+        agent.asked.insert(waiter.id, Asked::Question(next));
+        Some(self.waits(waits))
+    }
+
+    /// What the store said of a task was read before its end was written, which has been said since: it is asked once
+    /// more. `false`: there is no need to.
+    pub(super) fn ask_once_more(
+        &mut self,
+        turn: &mut Turn<'_>,
+        waiter: &Waiter,
+        row: &TaskRow,
+        waits: impl FnOnce(Waiter) -> Waits,
+    ) -> bool {
+        let task = row.id;
+        let is_late = row.outcome.is_none() && self.tasks.find(task).is_none();
+        let Some(agent) = self.registry.agents.get(waiter.key) else { return false };
+        if !is_late || waiter.again || self.tasks.ending.contains_key(&task) {
+            return false;
+        }
+        let identity = Arc::clone(&agent.identity);
+        let Some(number) = self.wait_on(waits(Waiter { again: true, ..waiter.clone() })) else {
+            return false;
+        };
+        turn.fx.asks.push(Ask { number, question: Question::Task { identity, task } });
+        true
+    }
+
+    /// A task whose end is being written.
+    pub(super) fn ending_task(&mut self, task: TaskId) -> Option<&mut EndedTask> {
+        let number = self.tasks.ending.get(&task)?;
+        let place = self.tasks.after.binary_search_by_key(number, |(number, _)| *number).ok()?;
+        match self.tasks.after.get_mut(place)? {
+            (_, After::End(ended)) => Some(ended),
+            (_, After::Accept(_) | After::Give { .. }) => None,
+        }
     }
 
     /// Notes who waits for the next answer.
@@ -132,9 +180,10 @@ impl Hub {
         self.tasks.questions
     }
 
-    pub(super) fn question(&mut self, turn: &mut Turn<'_>, question: Question, waits: Waits) {
+    pub(super) fn question(&mut self, turn: &mut Turn<'_>, question: Question, waits: Waits) -> u64 {
         let number = self.waits(waits);
         turn.fx.asks.push(Ask { number, question });
+        number
     }
 
     /// The connection of a CALL that waits for the store is gone.
@@ -185,7 +234,7 @@ impl Hub {
                     let Some((_, after)) = self.tasks.after.pop_front() else { return };
                     match after {
                         After::Accept(task) => self.task_stored(turn, task),
-                        After::Give(task, leg) => self.give_booked(turn, task, leg),
+                        After::Give { task, leg, attempt } => self.give_booked(turn, task, leg, attempt),
                         After::End(ended) => self.say_end(turn, *ended),
                     }
                 }
@@ -198,7 +247,7 @@ impl Hub {
                     .filter(|(number, _)| numbers.contains(number))
                     .filter_map(|(_, after)| match after {
                         After::Accept(task) => Some(*task),
-                        After::Give(..) | After::End(_) => None,
+                        After::Give { .. } | After::End(_) => None,
                     })
                     .collect();
                 self.tasks.after.retain(|(number, _)| !numbers.contains(number));

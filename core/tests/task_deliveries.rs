@@ -1,0 +1,26 @@
+//! What becomes of deliveries when answers of the store come late.
+#![cfg(test)]
+
+mod world;
+
+use agent_reach_core::{Answer, Input, Settings, StoreNews};
+use world::*;
+
+#[test]
+fn an_answer_that_comes_after_a_reconnect_does_not_hide_what_the_agent_is_owed() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.lose("c");
+    w.say("p", &completed(1));
+    w.write();
+    // The first connection's question is answered when the second one has put its own.
+    w.join("c#2", caller("c"));
+    w.lose("c#2");
+    w.join("c#3", caller("c"));
+    w.input(Input::Store(StoreNews::Answered { number: 1, answer: Answer::Owed(Vec::new()) }));
+    w.write();
+    assert_eq!(w.heard("c#3"), ["RESULT - completed of=p task"]);
+}

@@ -1,0 +1,59 @@
+//! Tasks while the store is slow: what was written for one try says nothing of the next one.
+#![cfg(test)]
+
+mod world;
+
+use agent_reach_core::Settings;
+use agent_reach_protocol::Hello;
+use world::*;
+
+#[test]
+fn a_process_that_came_back_as_another_is_given_a_task_only_when_that_is_written_of_itself() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write_some(1);
+    // The first life is chosen, and gone before that is written.
+    w.lose("p");
+    w.join("p#2", Hello { instance: "life-2", ..provider("p", "echo") });
+    w.write_some(2);
+    assert_eq!(w.heard("p#2"), [""; 0], "the store names the first life, and then nobody");
+    w.write_some(1);
+    assert_eq!(w.heard("p#2"), ["CALL 1 echo by=c try=2 task"]);
+}
+
+#[test]
+fn a_process_that_takes_over_as_another_is_the_one_that_the_store_names() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.join_and_hear("p#2", Hello { instance: "life-2", ..provider("p", "echo") }, &["WELCOME replaced"]);
+    w.write();
+    assert_eq!(w.heard("p#2"), ["CALL 1 echo by=c try=2 task"]);
+    let holders: Vec<&str> =
+        w.disk.tasks.values().filter_map(|task| Some(&*task.moved.holder.as_ref()?.instance)).collect();
+    assert_eq!(holders, ["life-2"]);
+}
+
+#[test]
+fn what_a_process_may_have_accepted_before_a_crash_goes_to_nobody_else_though_it_says_nothing_now() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.say("p", &accept(1));
+    w.write();
+    w.crash(Settings { started_unix_ms: 2_000_000, seed: 2, ..Settings::default() });
+    w.join("q", provider("q", "echo"));
+    w.join("p", provider("p", "echo"));
+    w.write();
+    assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=2 task"]);
+    w.advance_alive(60_000);
+    w.write();
+    assert_eq!(w.heard("q"), [""; 0]);
+    assert_eq!(w.stored().outcome.as_deref(), Some("accept_timeout"));
+}
