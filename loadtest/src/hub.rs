@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -12,6 +13,9 @@ use tempfile::TempDir;
 use crate::client::Endpoint;
 use crate::dialect::Dialect;
 
+/// Its configuration, and its store by default, in its directory.
+const CONFIG: &str = "agent-reach.toml";
+const STORE: &str = "agent-reach.db";
 /// Everybody may do everything under the name in the certificate.
 const POLICY: &str = "version = 1\n[[rules]]\nidentity = \"*\"\nprovide = [\"*\"]\ncall = [\"*\"]\n";
 
@@ -47,6 +51,7 @@ impl Certs {
 #[derive(Debug)]
 pub(crate) struct Hub {
     child: Child,
+    binary: PathBuf,
     certs: Certs,
     address: SocketAddr,
     metrics: SocketAddr,
@@ -61,29 +66,53 @@ impl Hub {
     /// # Errors
     /// When it does not start.
     pub(crate) fn start(binary: &Path, log: &str, more: &str) -> Result<Self> {
+        Self::start_on(binary, log, more, |_store| Ok(()))
+    }
+
+    /// The same with a store that was filled before; it is told the file.
+    ///
+    /// # Errors
+    /// When it cannot be filled, or the hub does not start.
+    pub(crate) fn start_on(
+        binary: &Path,
+        log: &str,
+        more: &str,
+        fill: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Self> {
         let certs = Certs::new(binary)?;
-        let config = configure(certs.path(), log, more)?;
-        let log = certs.path().join("hub.log");
-        let mut child = Command::new(binary)
-            .args(["serve", "--config"])
-            .arg(&config)
-            .current_dir(certs.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log)?)
-            .spawn()
-            .with_context(|| binary.display().to_string())?;
-        let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
-        let (Some(address), Some(metrics)) = (ready(&line, "agents"), ready(&line, "metrics")) else {
-            let _gone_already = child.kill();
-            let _reaped = child.wait();
-            bail!("the hub does not serve: {}", fs::read_to_string(&log)?);
-        };
+        configure(certs.path(), log, more)?;
+        fill(&certs.path().join(STORE))?;
+        let (child, [address, metrics]) = serve(binary, certs.path())?;
         let descriptors = crate::process::descriptors(child.id())?;
-        Ok(Self { child, certs, address, metrics, descriptors })
+        Ok(Self { child, binary: binary.to_owned(), certs, address, metrics, descriptors })
+    }
+
+    /// Kills it with SIGKILL. What it has stored is there for [`Hub::start_again`].
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts it once more on the same files. Gives the time until it serves.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn start_again(&mut self) -> Result<Duration> {
+        let began = Instant::now();
+        let (child, [address, metrics]) = serve(&self.binary, self.certs.path())?;
+        let took = began.elapsed();
+        self.descriptors = crate::process::descriptors(child.id())?;
+        (self.child, self.address, self.metrics) = (child, address, metrics);
+        Ok(took)
+    }
+
+    /// The file of its store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.certs.path().join(STORE)
     }
 
     /// The process id.
@@ -127,16 +156,37 @@ impl Drop for Hub {
     }
 }
 
-fn configure(dir: &Path, log: &str, more: &str) -> Result<PathBuf> {
+/// Starts the binary on a directory, and waits until it serves: for agents, and metrics.
+fn serve(binary: &Path, dir: &Path) -> Result<(Child, [SocketAddr; 2])> {
+    let log = dir.join("hub.log");
+    let mut child = Command::new(binary)
+        .args(["serve", "--config", CONFIG])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&log)?)
+        .spawn()
+        .with_context(|| binary.display().to_string())?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line)?;
+    }
+    let (Some(address), Some(metrics)) = (ready(&line, "agents"), ready(&line, "metrics")) else {
+        let _gone_already = child.kill();
+        let _reaped = child.wait();
+        bail!("the hub does not serve: {}", fs::read_to_string(&log)?);
+    };
+    Ok((child, [address, metrics]))
+}
+
+fn configure(dir: &Path, log: &str, more: &str) -> Result<()> {
     let config = format!(
         "version = 1\n[agents]\nlisten = \"127.0.0.1:0\"\ncert = \"hub.pem\"\nkey = \"hub-key.pem\"\n\
          client_ca = \"ca.pem\"\ncrl = \"crl.pem\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n\
          [policy]\nfile = \"policy.toml\"\n[tracing]\nlog = {log:?}\n{more}"
     );
     fs::write(dir.join("policy.toml"), POLICY)?;
-    let path = dir.join("agent-reach.toml");
-    fs::write(&path, config)?;
-    Ok(path)
+    Ok(fs::write(dir.join(CONFIG), config)?)
 }
 
 /// An address in the ready line.

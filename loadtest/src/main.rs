@@ -25,7 +25,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use jobs::canary;
-use scenarios::{call, deaf, fanout, idle, mixed, policy, queue, relay, storm, stream};
+use scenarios::{call, deaf, fanout, idle, mixed, policy, queue, relay, storm, stream, tasks};
 
 /// Puts load on a hub and measures what it costs
 #[derive(Debug, Parser)]
@@ -53,6 +53,8 @@ enum Scenario {
     Policy(policy::PolicyArgs),
     /// A caller that does not read while a lot is aimed at it: memory, and what others notice
     Deaf(deaf::DeafArgs),
+    /// Tasks and the store: durable accepts, a restart, expiry, and what request ids cost
+    Tasks(tasks::TasksArgs),
     /// Everything at once: every number sent has to come back exactly once
     Mixed(mixed::MixedArgs),
     /// The floor alone: a bare relay under the load of `call`
@@ -90,6 +92,7 @@ fn run(cli: &Cli) -> Result<()> {
         Scenario::Queue(args) => queue::run(args),
         Scenario::Policy(args) => policy::run(args),
         Scenario::Deaf(args) => deaf::run(args),
+        Scenario::Tasks(args) => tasks::run(args),
         Scenario::Mixed(args) => mixed::run(args),
         Scenario::Relay(args) => relay::run(args),
         Scenario::Canary(args) => canary::run(args),

@@ -9,13 +9,27 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The most that a figure may be, and what is aimed at.
+/// The most that a figure may be, and what is aimed at. Where the aim is above the limit: the least.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Bar {
-    /// The most.
+    /// The most, or the least.
     pub(crate) limit: f64,
     /// The aim.
     pub(crate) aim: f64,
+}
+
+impl Bar {
+    fn verdict(self, value: f64) -> String {
+        let Self { limit, aim } = self;
+        let (most, side, missed) =
+            if aim > limit { (false, "least", "UNDER") } else { (true, "most", "OVER") };
+        let reaches = |bar: f64| if most { value <= bar } else { value >= bar };
+        match (reaches(limit), reaches(aim)) {
+            (_, true) => format!("met: at {side} {limit}, aim {aim}"),
+            (true, false) => format!("within {limit}, aim {aim} missed"),
+            (false, false) => format!("{missed} {limit}, aim {aim}"),
+        }
+    }
 }
 
 /// One figure, with its value in each repeat.
@@ -120,12 +134,7 @@ impl Report {
         let mut out = format!("{}\n{}\n\n", self.command, self.machine);
         let width = self.figures.iter().map(|figure| figure.name.len()).max().unwrap_or_default();
         for Figure { name, unit, median, values, bar } in &self.figures {
-            let verdict = match bar {
-                Some(Bar { limit, aim }) if median <= aim => format!("met: at most {limit}, aim {aim}"),
-                Some(Bar { limit, aim }) if median <= limit => format!("within {limit}, aim {aim} missed"),
-                Some(Bar { limit, aim }) => format!("OVER {limit}, aim {aim}"),
-                None => String::new(),
-            };
+            let verdict = bar.map_or_else(String::new, |bar| bar.verdict(*median));
             let all = match values.as_slice() {
                 [_] => String::new(),
                 all => format!("  [{}]", all.iter().map(|value| short(*value)).collect::<Vec<_>>().join(" ")),
@@ -161,6 +170,14 @@ pub(crate) fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bar_whose_aim_is_above_its_limit_is_the_least_that_a_figure_may_be() {
+        let least = Bar { limit: 5.0, aim: 10.0 };
+        let said = [4.0, 5.0, 10.0].map(|value| least.verdict(value));
+        assert_eq!(said, ["UNDER 5, aim 10", "within 5, aim 10 missed", "met: at least 5, aim 10"]);
+        assert_eq!(Bar { limit: 5.0, aim: 5.0 }.verdict(5.1), "OVER 5, aim 5");
+    }
 
     #[test]
     fn a_figure_is_the_median_of_its_repeats_and_is_held_to_its_bar() {

@@ -102,7 +102,7 @@ impl Agents {
         let room = descriptors_max().saturating_sub(SPARE_DESCRIPTORS).max(1);
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let processes = job.count.div_ceil(room).max(2).min(job.count.max(1));
-        let each = job.count.div_ceil(processes);
+        let each = job.count.div_ceil(processes.max(1)).max(1);
         let mut workers = Vec::new();
         for first in (0..job.count).step_by(each as usize) {
             let part = AgentsJob {

@@ -259,3 +259,24 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     let no_core = refused(tool().args(["call", "--pin", "1000000"]));
     assert!(no_core.contains("core 1000000"), "{no_core}");
 }
+
+#[test]
+fn tasks_are_accepted_kept_through_a_restart_and_removed_and_ids_have_a_price() {
+    let done = Done::of(
+        "tasks --callers 2 --window 8 --agents 4 --in-flight 4 --open 200 --ended 20000 --seconds 0.3",
+    );
+    for load in ["accepts alone", "with workers"] {
+        done.are_positive(&[&format!("{load}: tasks accepted")]);
+        for pace in ["as fast as it goes", "half that rate"] {
+            done.are_positive(&[
+                &format!("{load}, {pace}: ACCEPT p99"),
+                &format!("{load}, {pace}: CPU for each task"),
+            ]);
+        }
+    }
+    done.are_positive(&["with workers: tasks ended"]);
+    assert_eq!(done.figure("restart: open tasks"), 200.0);
+    done.are_positive(&["restart: exec to the first answered call", "restart: memory after"]);
+    done.are_positive(&["expiry: tasks removed meanwhile", "expiry: p99 of calls, over that without"]);
+    done.are_positive(&["ids: CPU for each call, kept in memory over not kept"]);
+}

@@ -1,6 +1,6 @@
 //! The hub's dialect: envelopes as an SDK would write them, without an SDK's costs.
 
-use agent_reach_protocol::limits::VERSION;
+use agent_reach_protocol::limits::{KEEP_MS_MADE, VERSION};
 use agent_reach_protocol::{
     Accept, Call, CallMode, CallResult, Capability, Chunk, Credit, Dispatch, Goodbye, Hello, Load, Policy,
     ResultStatus, Select, ToAgent, Update, decode_to_agent, encode,
@@ -66,13 +66,17 @@ pub(super) fn keepalive() -> Bytes {
 }
 
 pub(super) fn call(caller: u32, id: u64, ask: Ask, ids: RequestIds, body: &[u8]) -> Bytes {
-    let request_id = (ids == RequestIds::Sdk).then(|| format!("{caller:08x}-0000-4000-8000-{id:012x}"));
+    let request_id = (ids != RequestIds::None).then(|| request_id(caller, id));
     let name = capability(ask.capability);
     let directed = ask.want == Want::Result { directed: true };
     let agent = directed.then(|| agent(ask.agent));
     let mut call = empty_call(id, &name);
     call.request_id = request_id.as_deref();
-    call.keep_ms = request_id.as_ref().map(|_| 600_000);
+    call.keep_ms = match ids {
+        RequestIds::Sdk => Some(KEEP_MS_MADE),
+        RequestIds::Unkept => Some(0),
+        RequestIds::Keyed | RequestIds::None => None,
+    };
     call.agents = agent.as_deref().map(|agent| vec![agent]);
     match ask.want {
         Want::Result { .. } => {}
@@ -135,8 +139,12 @@ pub(crate) fn accept((_, id): CallKey) -> Bytes {
 
 /// The RESULT of a provider that was quick: it stands for its ACCEPT.
 pub(super) fn result((_, id): CallKey, body: &[u8]) -> Bytes {
-    let result = CallResult {
-        id: Some(id),
+    encode(&CallResult { id: Some(id), ..empty_result() }, Some(body))
+}
+
+pub(super) fn empty_result<'a>() -> CallResult<'a> {
+    CallResult {
+        id: None,
         status: ResultStatus::Completed,
         request_id: None,
         call_id: None,
@@ -152,8 +160,7 @@ pub(super) fn result((_, id): CallKey, body: &[u8]) -> Bytes {
         summary: None,
         content_type: None,
         private: Default::default(),
-    };
-    encode(&result, Some(body))
+    }
 }
 
 pub(super) fn chunk((_, id): CallKey, seq: u64, body: &[u8]) -> Bytes {
@@ -184,7 +191,17 @@ pub(super) fn told(message: &Bytes) -> Result<Told> {
     }
 }
 
-fn capability(number: u32) -> String {
+/// A call of the hub itself.
+pub(crate) fn stats_call(id: u64) -> Bytes {
+    encode(&empty_call(id, "hub.stats"), None)
+}
+
+/// An id as an SDK makes it, as long as a UUID.
+pub(crate) fn request_id(caller: u32, id: u64) -> String {
+    format!("{caller:08x}-0000-4000-8000-{id:012x}")
+}
+
+pub(super) fn capability(number: u32) -> String {
     format!("load.work-{number:05}")
 }
 
@@ -203,7 +220,7 @@ fn offered(name: &str) -> Capability<'_> {
     }
 }
 
-fn empty_call(id: u64, capability: &str) -> Call<'_> {
+pub(super) fn empty_call(id: u64, capability: &str) -> Call<'_> {
     Call {
         id,
         request_id: None,

@@ -1,6 +1,7 @@
 //! What is said on a connection: Agent-Reach, or the bare words of the relay that it is compared with.
 
 mod envelopes;
+mod tasks;
 mod words;
 
 use anyhow::Result;
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::Framing;
 
-pub(crate) use envelopes::{accept, call_by, hello_with_slots};
+pub(crate) use envelopes::{accept, call_by, hello_with_slots, request_id, stats_call};
+pub(crate) use tasks::{TaskTold, end_of_task, receipt, submit, task_told};
 pub(crate) use words::{EVERYBODY, destination, notice_answer};
 
 /// How many capabilities each agent offers.
@@ -33,6 +35,10 @@ pub(crate) enum RequestIds {
     Sdk,
     /// None: the hub makes one.
     None,
+    /// An id for each call, kept for as long as the hub keeps any: as for ids that users give.
+    Keyed,
+    /// An id for each call, not kept at all.
+    Unkept,
 }
 
 /// What a caller wants.

@@ -14,6 +14,7 @@ mod provide;
 mod relay;
 mod slots;
 mod steady;
+mod submit;
 mod unsteady;
 mod waiters;
 
@@ -32,6 +33,7 @@ pub(crate) use mixed::MixedJob;
 pub(crate) use relay::RelayJob;
 pub(crate) use slots::{Hands, SlotsJob, Worked};
 pub(crate) use steady::{Choice, SteadyJob};
+pub(crate) use submit::{Pace, SubmitJob, Until};
 pub(crate) use unsteady::UnsteadyJob;
 pub(crate) use waiters::{Waited, WaitersJob};
 
@@ -52,6 +54,8 @@ pub(crate) enum Job {
     Waiters(WaitersJob),
     /// A caller that asks at its own pace.
     Steady(SteadyJob),
+    /// Callers of tasks.
+    Submit(SubmitJob),
     /// An agent whose answers are large.
     Generous(GenerousJob),
     /// A caller that does not read them.
@@ -139,6 +143,7 @@ pub(crate) fn run(job: &str) -> Result<()> {
             Job::Slots(job) => slots::run(job, inbox).await,
             Job::Waiters(job) => waiters::run(job, inbox).await,
             Job::Steady(job) => steady::run(job, inbox).await,
+            Job::Submit(job) => submit::run(job, inbox).await,
             Job::Generous(job) => generous::run(job, inbox).await,
             Job::Deaf(job) => deaf::run(job, inbox).await,
             Job::Relay(job) => relay::run(job, inbox).await,

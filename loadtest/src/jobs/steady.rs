@@ -158,7 +158,7 @@ impl Caller {
 }
 
 /// When calls of many independent callers come: the same in every run.
-struct Arrivals {
+pub(super) struct Arrivals {
     state: u64,
     mean: f64,
     at: f64,
@@ -166,12 +166,18 @@ struct Arrivals {
 
 impl Arrivals {
     fn new(rate: f64) -> Self {
-        Self { state: 0x9e37_79b9_7f4a_7c15, mean: 1.0 / rate, at: 0.0 }
+        Self::of(0, rate)
+    }
+
+    /// Those of one of several groups of callers that know nothing of each other.
+    pub(super) fn of(group: u32, rate: f64) -> Self {
+        let state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * u64::from(group) + 1);
+        Self { state, mean: 1.0 / rate, at: 0.0 }
     }
 
     /// Time of the next, since the beginning.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are left")]
-    fn next(&mut self) -> Duration {
+    pub(super) fn next(&mut self) -> Duration {
         // Xorshift.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

@@ -92,9 +92,11 @@ pub(crate) fn run(args: &CallArgs) -> Result<()> {
 /// What a server costs.
 pub(crate) struct Costs {
     /// Its processor time for each call, in microseconds.
-    cpu_us: f64,
+    pub(crate) cpu_us: f64,
     /// The median time to the result, in microseconds.
-    p50_us: f64,
+    pub(crate) p50_us: f64,
+    /// The 99th percentile of it.
+    pub(crate) p99_us: f64,
 }
 
 /// Puts a server under load and reads what it costs.
@@ -149,7 +151,7 @@ pub(crate) fn measure(args: &LoadArgs, server: &Server, in_flight: u32, run: &mu
     report.add(&name("CPU of the load for each call"), "us", micros_each(usage.clients(), tally.calls));
     report.note(&about, usage.bottleneck());
     run.progress.done();
-    Ok(Costs { cpu_us, p50_us })
+    Ok(Costs { cpu_us, p50_us, p99_us })
 }
 
 const fn bar(in_flight: u32) -> Option<Bar> {

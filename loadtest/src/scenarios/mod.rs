@@ -11,9 +11,10 @@ pub(crate) mod queue;
 pub(crate) mod relay;
 pub(crate) mod storm;
 pub(crate) mod stream;
+pub(crate) mod tasks;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -117,6 +118,14 @@ impl Run {
     /// When it does not start.
     pub(crate) fn hub_with(&self, more: &str) -> Result<Hub> {
         Hub::start(&self.binary, &self.hub_log, more)
+    }
+
+    /// Starts a hub on a store that was filled before; `fill` is told the file.
+    ///
+    /// # Errors
+    /// When it cannot be filled, or the hub does not start.
+    pub(crate) fn hub_on(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Hub> {
+        Hub::start_on(&self.binary, &self.hub_log, "", fill)
     }
 
     /// Lets time pass and then counts what was done in it: at least something, however slow the machine is.
