@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_reach_sdk::{Agent, CallBuilder, CallError, Payload, TaskEvent, TaskHandle, TaskInfo, TaskWatch};
+use agent_reach_sdk::{
+    Agent, CallBuilder, CallError, IntoPayload, Payload, TaskEvent, TaskHandle, TaskInfo, TaskWatch,
+};
 use clap::{Args, Subcommand};
 use rmpv::Value;
 
@@ -153,7 +155,7 @@ async fn list(agent: &Agent, args: &ListArgs) -> Result<u8, CallError> {
     if args.json {
         output::json(&output::json_of(&map([("tasks", Value::Array(tasks))])));
     } else {
-        let known = tasks.into_iter().filter_map(|task| rmpv::ext::from_value::<TaskInfo>(task).ok());
+        let known = tasks.iter().filter_map(read);
         output::line(&table(known));
     }
     Ok(DONE)
@@ -185,7 +187,7 @@ async fn get(agent: &Agent, args: &OneArgs) -> Result<u8, CallError> {
         output::json(&output::json_of(&answer));
     } else {
         let body = hub::field(&answer, "result").map(output::json_of);
-        let info: TaskInfo = rmpv::ext::from_value(answer).unwrap_or_default();
+        let info = read(&answer).unwrap_or_default();
         output::line(&portrait(&info, body));
     }
     Ok(DONE)
@@ -253,11 +255,16 @@ async fn watch(agent: &Agent, args: &WatchArgs) -> Result<u8, CallError> {
     stream.end().await.map(|_| DONE)
 }
 
+/// A task as the hub shows it.
+fn read(task: &Value) -> Option<TaskInfo> {
+    task.into_payload().ok()?.decode().ok()
+}
+
 /// The tasks in an event: those of the state at the beginning, or the one that moved.
 fn states(event: &Value) -> Vec<TaskInfo> {
     let all = hub::field(event, "tasks").and_then(Value::as_array).into_iter().flatten();
     let moved = hub::field(event, "task");
-    all.chain(moved).filter_map(|task| rmpv::ext::from_value(task.clone()).ok()).collect()
+    all.chain(moved).filter_map(read).collect()
 }
 
 /// What people see of an event: one line for each task in it.
