@@ -143,12 +143,11 @@ async fn a_failed_call_exits_1_with_its_typed_error_on_stderr() {
 #[test]
 fn arguments_that_cannot_be_used_exit_2_before_any_hub_is_asked() {
     let dir = tempfile::tempdir().expect("a directory");
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["call", "x.y", "no json"], "the input is no JSON"),
         (&["call", "x.y", "@/no/such/file"], "/no/such/file"),
         (&["call", "x..y"], "capability"),
-        (&["call", "x.y", "--task"], "tasks are not in this version"),
-        (&["call", "x.y", "--detach"], "tasks are not in this version"),
+        (&["call", "x.y", "--agent", "a", "--agent", "b", "--task"], "--task"),
         (&["call", "x.y", "--timeout", "soon"], "--timeout"),
         (&["call", "x.y", "--expect", "@/no/such/file"], "/no/such/file"),
         (&["call", "x.y", "--expect", "{"], "the schema is no JSON"),

@@ -23,13 +23,22 @@ fn demo_once_shows_every_step_and_exits_0() {
     arguments.push("--once");
     let ended = start(dir.path(), &arguments).ended();
     assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
-    let steps =
-        ["Call by capability", "Directed call", "Stream", "Cancel", "Fan-out", "Notify", "Failure", "Trace"];
+    let steps = [
+        "Call by capability",
+        "Directed call",
+        "Stream",
+        "Cancel",
+        "Fan-out",
+        "Notify",
+        "Task",
+        "Failure",
+        "Trace",
+    ];
     for (number, step) in (1..).zip(steps) {
-        let head = format!("[{number}/8]  {step}\n");
+        let head = format!("[{number}/9]  {step}\n");
         assert!(ended.stdout.contains(&head), "no {head:?} in {}", ended.stdout);
     }
-    assert_eq!(ended.stdout.matches("\n       ok, ").count(), 8, "{}", ended.stdout);
+    assert_eq!(ended.stdout.matches("\n       ok, ").count(), 9, "{}", ended.stdout);
     assert!(!ended.stdout.contains('\u{1b}'), "colours are for terminals");
     assert!(!dir.path().join(".agent-reach/dev.json").exists(), "no hub is left to be found");
 }
@@ -50,7 +59,7 @@ fn the_commands_that_the_demo_names_work_in_a_second_terminal() {
             break;
         }
     }
-    assert_eq!(commands.len(), 5, "{commands:?}");
+    assert_eq!(commands.len(), 6, "{commands:?}");
     for command in commands.iter().filter(|command| !command.starts_with("tail")) {
         let shell = format!("{} {command}", env!("CARGO_BIN_EXE_agent-reach"));
         let output = std::process::Command::new("sh").args(["-c", &shell]).current_dir(dir.path()).output();

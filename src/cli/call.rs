@@ -10,6 +10,7 @@ use super::call_options::{CallOptions, input};
 use super::hub::{self, DONE, FAILED, HubArgs, USAGE};
 use super::output::{self, Detail, Outcome};
 use super::table::clean;
+use super::tasks;
 
 /// Arguments of `agent-reach call`.
 #[derive(Debug, Args)]
@@ -19,6 +20,7 @@ Examples:
   agent-reach call report.build @order.json --timeout 2m
   echo '\"hi\"' | agent-reach call chat.say - --agent alice --agent bob
   agent-reach call story.write --stream
+  agent-reach call report.build @order.json --task
   agent-reach call quote.get '\"EUR\"' --retries 1 --fallback --cached 60s
 
 Exit code: 0 completed, 1 failed or cancelled, 2 usage, 3 could not connect")]
@@ -46,12 +48,19 @@ pub struct CallArgs {
     /// Print the whole reply: call_id, route, attempts, body or error
     #[arg(long)]
     pub json: bool,
-    /// Make a durable task
-    #[arg(long, hide = true)]
+    /// Make a task, which the hub stores: it waits for an agent and survives restarts. Waits for its result and tells
+    /// its steps on stderr; with --stream what its agent says of its progress goes to stdout, one line for each
+    #[arg(long, conflicts_with_all = ["all", "notify"])]
     pub task: bool,
-    /// Print the id of the task
-    #[arg(long, hide = true)]
+    /// With --task: print its task_id when it is stored, and do not wait
+    #[arg(long, requires = "task", conflicts_with = "stream")]
     pub detach: bool,
+    /// With --task: post its result to this HTTPS address as well
+    #[arg(long, requires = "task", value_name = "URL")]
+    pub callback_url: Option<String>,
+    /// With --task: send its result to the inbox of this agent as well
+    #[arg(long, requires = "task", value_name = "agent:ID")]
+    pub reply_to: Option<String>,
     /// Which hub.
     #[command(flatten)]
     pub hub: HubArgs,
@@ -69,8 +78,10 @@ pub fn run(args: &CallArgs) -> ExitCode {
     };
     hub::run("call", &args.hub, FAILED, async |agent| {
         let call = agent.call::<Payload>(&args.capability, payload).agents(args.agents.iter().cloned());
-        let call = args.options.describe(call);
-        let done = if args.all || args.agents.len() > 1 {
+        let call = args.options.describe(call, args.task);
+        let done = if args.task {
+            tasks::submit(call, args).await
+        } else if args.all || args.agents.len() > 1 {
             fan_out(call, args).await
         } else if args.stream {
             stream(call, args).await
@@ -85,11 +96,8 @@ pub fn run(args: &CallArgs) -> ExitCode {
 
 /// What clap cannot see.
 fn check(args: &CallArgs) -> Result<(), String> {
-    if args.task || args.detach {
-        return Err("--task and --detach: tasks are not in this version".to_owned());
-    }
-    if args.agents.len() > 1 && (args.stream || args.notify) {
-        return Err("--stream and --notify are for one agent".to_owned());
+    if args.agents.len() > 1 && (args.stream || args.notify || args.task) {
+        return Err("--stream, --notify and --task are for one agent".to_owned());
     }
     if let Some(wrong) = args.agents.iter().find(|id| !names::is_agent_id(id)) {
         return Err(format!("--agent {wrong:?}: 1 to 128 of ASCII letters, digits and . _ - : @ + ~"));
@@ -177,7 +185,8 @@ async fn fan_out(call: CallBuilder<Payload>, args: &CallArgs) -> Result<u8, Call
     Ok(if summary.failed == 0 { DONE } else { FAILED })
 }
 
-fn completed(reply: Reply<Payload>, args: &CallArgs) -> u8 {
+/// Prints a result.
+pub(super) fn completed(reply: Reply<Payload>, args: &CallArgs) -> u8 {
     if reply.attempts.len() > 1 || reply.cached {
         output::tried_before(&reply.attempts);
     }

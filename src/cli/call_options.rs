@@ -21,7 +21,8 @@ pub struct CallOptions {
     /// Time until an agent has it [default: 3s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     accept_timeout: Option<Duration>,
-    /// Time for everything, waiting and every try included [default: 60s, or what --timeout and --wait need]
+    /// Time for everything, waiting and every try included [default: 60s, or what --timeout and --wait need; of a
+    /// task 24h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
     /// Time that would be liked: an agent that expects to take longer says so
@@ -67,9 +68,9 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// The call with these options.
-    pub(super) fn describe(&self, call: CallBuilder<Payload>) -> CallBuilder<Payload> {
-        let mut call = self.times(call).allow_fallback(self.fallback).queue(!self.no_queue);
+    /// The call, or the task, with these options.
+    pub(super) fn describe(&self, call: CallBuilder<Payload>, task: bool) -> CallBuilder<Payload> {
+        let mut call = self.times(call, task).allow_fallback(self.fallback).queue(!self.no_queue);
         for (key, value) in &self.labels {
             call = call.label(key, value);
         }
@@ -101,7 +102,7 @@ impl CallOptions {
         }
     }
 
-    fn times(&self, mut call: CallBuilder<Payload>) -> CallBuilder<Payload> {
+    fn times(&self, mut call: CallBuilder<Payload>, task: bool) -> CallBuilder<Payload> {
         if let Some(timeout) = self.timeout {
             call = call.timeout(timeout);
         }
@@ -114,7 +115,8 @@ impl CallOptions {
         if let Some(wait) = self.wait {
             call = call.wait_for_agent(wait);
         }
-        if let Some(budget) = self.budget() {
+        // A task waits for an agent in any case, and for as long as the hub lets it.
+        if let Some(budget) = if task { self.budget } else { self.budget() } {
             call = call.budget(budget);
         }
         call

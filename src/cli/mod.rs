@@ -15,6 +15,7 @@ pub mod stats;
 pub mod store;
 mod table;
 pub mod tail;
+pub mod tasks;
 pub mod trace;
 
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ pub enum Command {
     Agents(agents::AgentsArgs),
     /// List what can be called
     Capabilities(capabilities::CapabilitiesArgs),
+    /// List tasks, look at one, cancel it, or watch them
+    Tasks(tasks::TasksArgs),
     /// Watch agents and calls as it happens
     Tail(tail::TailArgs),
     /// Show every decision of one call
@@ -72,6 +75,7 @@ impl Cli {
             Command::Call(args) => call::run(&args),
             Command::Agents(args) => agents::run(&args),
             Command::Capabilities(args) => capabilities::run(&args),
+            Command::Tasks(args) => tasks::run(&args),
             Command::Tail(args) => tail::run(&args),
             Command::Trace(args) => trace::run(&args),
             Command::Stats(args) => stats::run(&args),

@@ -76,6 +76,15 @@ impl Place {
         agent(self.dir.path(), self.hub, name)
     }
 
+    /// Where it listens, in all its lives.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.hub
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// The process is gone at once, and nothing was said.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
@@ -13,12 +14,14 @@ use tokio::sync::{mpsc, watch};
 
 use crate::client::{Agent, Shared, State};
 use crate::control::Control;
-use crate::driver::{Driver, Provided, Route};
+use crate::dedupe::{DedupeFile, Opened, Writer};
+use crate::driver::{Driver, EVENTS_MAX, Provided, Route};
 use crate::errors::{CloseReason, ConnectError, HandlerError};
 use crate::payload::{FromPayload, IntoPayload};
 use crate::provide::{Capability, Context, Handler, handler};
 use crate::runtime;
-use crate::session::{Backoff, Registration, Rng, Session, put};
+use crate::session::{Backoff, Memory, Registration, Rng, Session, put};
+use crate::tasks::Mailbox;
 use crate::tls::Tls;
 use crate::transport::{Address, Dial, NetworkDial};
 
@@ -39,6 +42,7 @@ pub struct AgentBuilder {
     grace: Duration,
     backoff: Backoff,
     connection_runtime: Option<Handle>,
+    dedupe: Option<PathBuf>,
     problem: Option<ConnectError>,
 }
 
@@ -62,6 +66,7 @@ impl AgentBuilder {
             grace: Duration::from_secs(5),
             backoff: Backoff::default(),
             connection_runtime: None,
+            dedupe: None,
             problem: None,
         }
     }
@@ -157,6 +162,20 @@ impl AgentBuilder {
         self
     }
 
+    /// Remembers in this file which calls were served, so that the next life of the process knows it: a task that was
+    /// done and not yet told is answered from the file and not done again, and one that was begun and not ended is
+    /// answered as `interrupted`, its outcome unknown, unless its capability is `idempotent`, which runs again. To the
+    /// hub the next process is the same agent come back, if it comes within the hub's `resume_ms` (10 s): without the
+    /// file it is another one, which has lost them.
+    ///
+    /// Ends of tasks are kept with their results, for 24 h and within 64 MiB, and are on the disk before the hub is
+    /// told; the begin of each call of a capability that is not idempotent is noted before its handler runs. One
+    /// process at a time can use a file, and one agent. Default: none; then only this life of the process remembers.
+    pub fn dedupe_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.dedupe = Some(path.into());
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn dial(mut self, dial: Arc<dyn Dial>) -> Self {
         self.dial = Some(dial);
@@ -190,12 +209,16 @@ impl AgentBuilder {
     /// mends itself. Handlers run on the tokio runtime that this is awaited on.
     ///
     /// # Errors
-    /// At once for a mistake in the configuration, outside of a tokio runtime, and for what trying again cannot mend (GOODBYE of a final
-    /// kind, HTTP 4xx but 408, 425 and 429); otherwise after the connect timeout.
+    /// At once for a mistake in the configuration, a dedupe file that cannot be used, outside of a tokio runtime, and
+    /// for what trying again cannot mend (GOODBYE of a final kind, HTTP 4xx but 408, 425 and 429); otherwise after the connect timeout.
     pub async fn connect(mut self) -> Result<Agent, ConnectError> {
         let address = self.check()?;
         let timeout = self.connect_timeout;
-        let agent = self.spawn(address)?;
+        let random = RandomState::new();
+        let mut rng = Rng::new(random.hash_one(&self.registration.agent_id));
+        self.registration.instance = format!("{:016x}{:016x}", rng.next(), random.hash_one(rng.next()));
+        let remembered = self.remembered().await?;
+        let agent = self.spawn(address, rng.next(), remembered)?;
         let welcomed = tokio::time::timeout(timeout, agent.1.wait_for_session()).await;
         match welcomed {
             Ok(Ok(())) => Ok(agent.0),
@@ -204,7 +227,24 @@ impl AgentBuilder {
         }
     }
 
-    fn spawn(mut self, address: Address) -> Result<(Agent, Watch), ConnectError> {
+    /// Opens the dedupe file, if there is one, and takes over the instance in it.
+    async fn remembered(&mut self) -> Result<Option<Opened>, ConnectError> {
+        let Some(path) = self.dedupe.take() else { return Ok(None) };
+        let (agent_id, instance) = (self.registration.agent_id.clone(), self.registration.instance.clone());
+        let opening =
+            tokio::task::spawn_blocking(move || DedupeFile::open(&path, &agent_id, &instance)).await;
+        let opened = opening.map_err(|e| ConnectError::Config(e.to_string()))?;
+        let opened = opened.map_err(ConnectError::Config)?;
+        self.registration.instance.clone_from(&opened.instance);
+        Ok(Some(opened))
+    }
+
+    fn spawn(
+        mut self,
+        address: Address,
+        seed: u64,
+        remembered: Option<Opened>,
+    ) -> Result<(Agent, Watch), ConnectError> {
         let program = Handle::try_current().map_err(|e| {
             ConnectError::Config(format!("connect() must be awaited on a tokio runtime: {e}"))
         })?;
@@ -212,9 +252,15 @@ impl AgentBuilder {
             Some(runtime) => runtime,
             None => runtime::shared().map_err(|e| ConnectError::Io(e.to_string()))?,
         };
-        let random = RandomState::new();
-        let mut rng = Rng::new(random.hash_one(&self.registration.agent_id));
-        self.registration.instance = format!("{:016x}{:016x}", rng.next(), random.hash_one(rng.next()));
+        let events = mpsc::channel(EVENTS_MAX);
+        let (on_disk, writer) = match remembered {
+            None => (None, None),
+            Some(Opened { file, past, .. }) => {
+                let writer = Writer::start(file, events.0.clone());
+                let writer = writer.map_err(|e| ConnectError::Io(e.to_string()))?;
+                (Some(Memory::on_disk(past)), Some(writer))
+            }
+        };
         let tls = self.tls.filter(|_| address.secure);
         let dial = self
             .dial
@@ -226,16 +272,17 @@ impl AgentBuilder {
             labels: self.registration.labels.clone(),
             commands,
             control: Arc::new(Control::default()),
+            mailbox: Arc::new(Mailbox::default()),
             state: watched.clone(),
             max_message: Arc::new(AtomicUsize::new(MESSAGE_BYTES_DEFAULT)),
             drain: self.drain,
             keys: AtomicU64::new(0),
             handles: AtomicUsize::new(0),
         });
-        let session = Session::new(self.registration, self.grace, self.backoff, rng.next());
+        let session = Session::new(self.registration, self.grace, self.backoff, seed, on_disk);
         let route = Route { dial, address, token: self.token };
         let agent = Agent::new(Arc::clone(&shared));
-        let provided = Provided { handlers: self.handlers, program };
+        let provided = Provided { handlers: self.handlers, program, events, writer };
         // Not detached: it ends when the last handle is dropped or the program's runtime stops, and tells
         // every waiter that it did. Made there and not here: its timer belongs to that runtime.
         drop(runtime.spawn(async move {

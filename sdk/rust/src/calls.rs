@@ -15,7 +15,7 @@ use crate::fan_out::{FanOut, FanOutChunks, FanOutStream};
 use crate::payload::{FromPayload, IntoPayload, Payload, PayloadError};
 use crate::pending::{PendingCall, ResultStream};
 use crate::session::{CallSpec, Reply, put};
-use crate::task::Task;
+use crate::tasks::TaskHandle;
 
 /// One call before it is made. What is not set has the hub's default, given with each method.
 ///
@@ -28,6 +28,7 @@ pub struct CallBuilder<T> {
     agent: Agent,
     spec: CallSpec,
     problem: Option<PayloadError>,
+    progress: bool,
     result: PhantomData<fn() -> T>,
 }
 
@@ -39,7 +40,7 @@ impl<T: FromPayload> CallBuilder<T> {
             Err(problem) => (Payload::default(), Some(problem)),
         };
         let spec = CallSpec { capability, payload, ..CallSpec::default() };
-        Self { agent, spec, problem, result: PhantomData }
+        Self { agent, spec, problem, progress: true, result: PhantomData }
     }
 
     /// Processing time, from acceptance; each chunk starts it anew. Default: the capability's own, else
@@ -205,6 +206,13 @@ impl<T: FromPayload> CallBuilder<T> {
         self
     }
 
+    /// Of a task: whether its handler is asked to say how far it is, for those who watch the task. What it says is a
+    /// sign of life too. Default true.
+    pub const fn progress(mut self, progress: bool) -> Self {
+        self.progress = progress;
+        self
+    }
+
     /// Waits for the result and how it got there.
     ///
     /// # Errors
@@ -251,16 +259,20 @@ impl<T: FromPayload> CallBuilder<T> {
         self
     }
 
-    /// Makes a task: it is stored by the hub, survives restarts, and its result is kept until it is taken.
-    /// Returns when it is stored.
+    /// Makes a task: it is stored by the hub, survives restarts of the hub, of its provider and of this program, and
+    /// its result is kept for 24 h after its end. Returns when it is stored, before any provider has it: it waits for
+    /// one for as long as its budget lasts. Until then it is carried over lost connections like any call, under one
+    /// `request_id`, so that it is stored once; dropping this future cancels it.
     ///
     /// # Errors
-    /// When the hub did not store it.
-    pub async fn submit(mut self) -> Result<Task<T>, CallError> {
+    /// When the hub did not store it: `overloaded` when its store cannot be written now, `schema_mismatch` and
+    /// `unauthorized` as for any call.
+    pub async fn submit(mut self) -> Result<TaskHandle<T>, CallError> {
         self.spec.mode = Some(CallMode::Task);
+        self.spec.window = self.progress.then(|| self.spec.window.unwrap_or(CREDIT_DEFAULT));
         let (agent, spec) = self.single()?;
         let inbox = agent.open(spec).await?;
-        Task::stored(agent, inbox).await
+        TaskHandle::stored(agent, inbox).await
     }
 
     /// Asks every agent that has the capability (or each of [`CallBuilder::agents`]).

@@ -15,11 +15,13 @@ use crate::inbox;
 use crate::payload::{FromPayload, IntoPayload};
 use crate::provide::{Capability, Context, Handler, handler};
 use crate::session::{CallKey, CallSpec, Load, Pairs};
+use crate::tasks::{Inbox, Mailbox};
 
 /// What a handle asks of the task that owns the connection.
 pub(crate) enum Command {
     Open(CallKey, Arc<CallSpec>, inbox::Sender),
     Withdraw(CallKey),
+    Claim(CallKey, String, inbox::Sender),
     Add(Capability, Handler),
     Remove(String),
     SetLoad(Load),
@@ -43,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) labels: Pairs,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) control: Arc<Control>,
+    pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) state: watch::Receiver<State>,
     pub(crate) max_message: Arc<AtomicUsize>,
     pub(crate) drain: Duration,
@@ -82,6 +85,11 @@ impl Agent {
         input: impl IntoPayload,
     ) -> CallBuilder<T> {
         CallBuilder::new(self.clone(), capability.as_ref(), input.into_payload())
+    }
+
+    /// Results of tasks that no handle of this program waits for: see [`Inbox`].
+    pub fn inbox(&self) -> Inbox {
+        Inbox::new(self.clone(), Arc::clone(&self.shared.mailbox), Arc::clone(&self.shared.control))
     }
 
     /// Adds a capability, or replaces it, while connected; each later session has it as well.
@@ -174,14 +182,34 @@ impl Agent {
     pub(crate) async fn open(&self, spec: Arc<CallSpec>) -> Result<inbox::Receiver, CallError> {
         let key = self.shared.keys.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = inbox::inbox(key, Arc::clone(&self.shared.control));
-        if self.command(Command::Open(key, spec, sender)).await.is_err() {
-            let reason = match &*self.shared.state.borrow() {
-                State::Closed(reason) => reason.to_string(),
-                State::Connecting(_) | State::Ready => "the agent is closed".to_owned(),
-            };
-            return Err(CallError::new(Code::Closed, reason).accepted(crate::Accepted::No));
+        match self.command(Command::Open(key, spec, sender)).await {
+            Ok(()) => Ok(receiver),
+            Err(_) => Err(self.is_closed().accepted(crate::Accepted::No)),
         }
-        Ok(receiver)
+    }
+
+    /// Has the result of a task come to the receiver.
+    pub(crate) async fn claim(&self, task_id: &str) -> Result<inbox::Receiver, CallError> {
+        let key = self.shared.keys.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = inbox::inbox(key, Arc::clone(&self.shared.control));
+        receiver.keep_running();
+        match self.command(Command::Claim(key, task_id.to_owned(), sender)).await {
+            Ok(()) => Ok(receiver),
+            Err(_) => Err(self.is_closed()),
+        }
+    }
+
+    /// A task's result is in the program's hands.
+    pub(crate) fn received(&self, task_id: &str) {
+        self.shared.control.push(Item::Received(task_id.to_owned()));
+    }
+
+    fn is_closed(&self) -> CallError {
+        let reason = match &*self.shared.state.borrow() {
+            State::Closed(reason) => reason.to_string(),
+            State::Connecting(_) | State::Ready => "the agent is closed".to_owned(),
+        };
+        CallError::new(Code::Closed, reason)
     }
 
     /// Has a call cancelled whose end is waited for.

@@ -18,7 +18,8 @@ pub(crate) enum Item {
     Unheld,
 }
 
-/// Bounded by the open calls: one [`Item::Cancel`], [`Item::Forget`] or [`Item::Received`] each, and one
+/// Bounded by the open calls: one [`Item::Cancel`] or [`Item::Forget`] each, one
+/// [`Item::Received`] for each result of a task, and one
 /// [`Item::Consumed`] for each half window of chunks that came.
 #[derive(Debug, Default)]
 pub(crate) struct Control {

@@ -133,11 +133,6 @@ impl Receiver {
     pub(crate) fn grant(&self, n: u64, target: Option<String>) {
         self.control.push(Item::Consumed(self.key, n, target));
     }
-
-    /// A task's result is in the caller's hands.
-    pub(crate) fn receipt(&self, task_id: &str) {
-        self.control.push(Item::Received(task_id.to_owned()));
-    }
 }
 
 impl Drop for Receiver {

@@ -32,6 +32,9 @@
 //! The SDK dials again after 1, 2, 4 … 60 s, each with full jitter; the waits become short again only after a
 //! session that lived for half of the hub's `gone_ms`. Open calls are sent again under the same `request_id`,
 //! handlers go on and are never run twice for one intent, capabilities added meanwhile are registered again.
+//! A stored task is sent once only: its result comes to whatever connection there is, and to the next life of the
+//! program: see [`TaskHandle`] and [`Inbox`].
+//!
 //! It stays away after GOODBYE codes from 4500 on and after HTTP 4xx (but 408, 425, 429): then
 //! [`Agent::closed`] resolves with the reason and every call fails with it.
 
@@ -44,6 +47,7 @@ mod builder;
 mod calls;
 mod client;
 mod control;
+mod dedupe;
 mod discover;
 mod driver;
 mod errors;
@@ -54,7 +58,7 @@ mod pending;
 mod provide;
 mod runtime;
 mod session;
-mod task;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -73,5 +77,5 @@ pub use payload::{FromPayload, IntoPayload, Payload, PayloadError};
 pub use pending::{Chunk, PendingCall, ResultStream};
 pub use provide::{Capability, Context, EmitError};
 pub use session::{Acceptance, Load, Reply};
-pub use task::Task;
+pub use tasks::{Inbox, TaskEvent, TaskFilter, TaskHandle, TaskInfo, TaskResult, TaskState, TaskWatch};
 pub use tls::Tls;

@@ -9,7 +9,7 @@ use agent_reach_protocol::names::CapabilityName;
 use agent_reach_protocol::{CallMode, ErrorCode, Priority};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::client::Agent;
@@ -288,9 +288,10 @@ impl Context {
         self.inner.call.task_id.as_deref()
     }
 
-    /// Whether the caller takes chunks. If not, [`Context::emit`] does nothing.
+    /// Whether the caller takes the result in chunks. Not so of a task: nobody may be there to put them together, so
+    /// its whole result is what the handler returns.
     pub fn wants_stream(&self) -> bool {
-        self.inner.call.stream
+        self.inner.call.stream && self.task_id().is_none()
     }
 
     /// The agent that this handler belongs to, for calls of its own.
@@ -299,22 +300,51 @@ impl Context {
     }
 
     /// Sends one piece of a streamed result; waits until the caller takes more. Does nothing when the
-    /// caller takes no chunks.
+    /// caller takes no chunks; in a task it is [`Context::progress`].
     ///
     /// # Errors
     /// [`EmitError::Cancelled`] when nobody waits any more; the handler should end then.
     pub async fn emit(&self, chunk: impl IntoPayload) -> Result<(), EmitError> {
         if !self.wants_stream() {
+            return self.progress(chunk).await;
+        }
+        let payload = self.chunk(chunk)?;
+        let permit = self.inner.credit.acquire().await.map_err(|_| EmitError::Cancelled)?;
+        permit.forget();
+        self.send(payload).await
+    }
+
+    /// Says how far a task is, in whatever form those who watch it understand; up to 64 KiB of it are shown. To the
+    /// hub it is a sign of life: a task that goes without one for twice its processing time counts as orphaned. It
+    /// never holds up the work: while the hub is away, or slow, what is said is left out. Does nothing where the
+    /// call is no task, or where who submitted it did not ask for it.
+    ///
+    /// # Errors
+    /// [`EmitError::Cancelled`] when the task was cancelled; the handler should end then.
+    pub async fn progress(&self, value: impl IntoPayload) -> Result<(), EmitError> {
+        if !self.inner.call.stream || self.task_id().is_none() {
             return Ok(());
         }
+        let payload = self.chunk(value)?;
+        match self.inner.credit.try_acquire() {
+            Ok(permit) => permit.forget(),
+            Err(TryAcquireError::NoPermits) => return Ok(()),
+            Err(TryAcquireError::Closed) => return Err(EmitError::Cancelled),
+        }
+        self.send(payload).await
+    }
+
+    fn chunk(&self, chunk: impl IntoPayload) -> Result<Payload, EmitError> {
         let payload = chunk.into_payload().map_err(|e| EmitError::Encode(e.to_string()))?;
         let limit = self.inner.max_message.load(Ordering::Relaxed);
         let bytes = payload.body.len();
         if bytes.saturating_add(CHUNK_HEADER_BYTES) > limit {
             return Err(EmitError::TooLarge { bytes, limit });
         }
-        let permit = self.inner.credit.acquire().await.map_err(|_| EmitError::Cancelled)?;
-        permit.forget();
+        Ok(payload)
+    }
+
+    async fn send(&self, payload: Payload) -> Result<(), EmitError> {
         let emit = Work::Emit(self.inner.call.run, payload);
         self.inner.events.send(emit).await.map_err(|_| EmitError::Cancelled)
     }

@@ -177,6 +177,7 @@ fn conclude(args: &DemoArgs, screen: &Screen, ready: &Ready) {
         format!("{me} call text.upper '{{\"text\":\"hello\"}}'{dir}"),
         format!("{me} call story.write --stream{dir}"),
         format!("{me} call agent.hello --all{dir}"),
+        format!("{me} call story.write --task{dir}"),
         format!("{me} agents{dir}"),
         format!("{me} tail{dir}"),
     ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_reach_sdk::{Agent, CallError, ErrorCode, Reply};
+use agent_reach_sdk::{Agent, CallError, ErrorCode, Reply, TaskEvent};
 use rmpv::Value;
 use serde_json::json;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use super::screen::{Screen, millis};
 use crate::cli::trace;
 
 /// How many steps there are.
-pub(super) const STEPS: usize = 8;
+pub(super) const STEPS: usize = 9;
 /// Words that are read before the caller lets go.
 const READ: usize = 3;
 /// The longest that a cancellation may take to reach the agent.
@@ -36,6 +36,9 @@ pub(super) async fn walk(cast: &Cast, screen: &mut Screen) {
     screen.step("Fan-out", note, async |screen| fan_out(caller, screen).await).await;
     let note = "Done as soon as an agent has it: nobody waits for the result.";
     screen.step("Notify", note, async |screen| notify(caller, screen).await).await;
+    let note =
+        "The hub stores it before it says so: it survives restarts, and its result waits for the caller.";
+    screen.step("Task", note, async |screen| task(caller, screen).await).await;
     let note = "An agent's own error arrives with a type, and says whether another try can succeed.";
     screen.step("Failure", note, async |screen| failure(caller, screen).await).await;
     let note = "What the hub decided about one call, why, and when.";
@@ -126,6 +129,32 @@ async fn notify(caller: &Agent, screen: &Screen) -> Step {
     let reply = ended(caller.call::<Text>("text.upper", text("nobody waits")).notify().await)?;
     screen.gets(&format!("{} has it", target(&reply)));
     expect(target(&reply) == TEXT, "nobody has it")
+}
+
+async fn task(caller: &Agent, screen: &Screen) -> Step {
+    screen.asks("story.write {\"words\":5}, as a task");
+    let begun = Instant::now();
+    let order = Order { words: Some(5) };
+    let mut task = ended(caller.call::<Written>("story.write", &order).submit().await)?;
+    screen.gets(&format!("task {} is stored, {} later", task.id(), millis(begun.elapsed())));
+    let mut watch = ended(task.watch().await)?;
+    let mut said = Vec::new();
+    while let Some(event) = watch.next().await {
+        match ended(event)? {
+            TaskEvent::State(info) if info.state.is_over() => {}
+            TaskEvent::State(info) => {
+                let who = info.target.map_or(String::new(), |target| format!(" at {target}"));
+                screen.gets(&format!("{}{who}, {}", info.state.as_str(), millis(begun.elapsed())));
+            }
+            TaskEvent::Progress(piece) => said.push(piece.decode::<String>().unwrap_or_default()),
+            _ => {}
+        }
+    }
+    screen.gets(&format!("progress meanwhile: {}", said.join(" ")));
+    let reply = ended(task.reply().await)?;
+    let took = millis(begun.elapsed());
+    screen.gets(&format!("{} from {}, {took}", json!(reply.body), target(&reply)));
+    expect(reply.body.words == 5, "the result is another one")
 }
 
 async fn failure(caller: &Agent, screen: &Screen) -> Step {

@@ -24,7 +24,8 @@ use runs::RunHandle;
 
 use crate::client::{Command, Shared, State};
 use crate::control::Item;
-use crate::errors::ConnectError;
+use crate::dedupe::Writer;
+use crate::errors::{CloseReason, ConnectError};
 use crate::inbox;
 use crate::provide::Handler;
 use crate::session::{CallEvent, CallKey, Effect, Input, Now, RunKey, Session, Work};
@@ -48,6 +49,10 @@ pub(crate) struct Route {
 pub(crate) struct Provided {
     pub(crate) handlers: HashMap<String, Handler>,
     pub(crate) program: Handle,
+    /// Events of handlers, and of what is written.
+    pub(crate) events: (mpsc::Sender<Work>, mpsc::Receiver<Work>),
+    /// Who writes the dedupe file, if there is one.
+    pub(crate) writer: Option<Writer>,
 }
 
 /// The task's state.
@@ -69,6 +74,9 @@ pub(crate) struct Driver {
     handlers: HashMap<String, Handler>,
     runs: HashMap<RunKey, RunHandle>,
     tasks: JoinSet<()>,
+    writer: Option<Writer>,
+    /// Why it ended, until that is told.
+    stopped: Option<CloseReason>,
     /// Where handlers run.
     program: Handle,
     /// A task on the program's runtime that ends only with it.
@@ -88,12 +96,11 @@ impl Driver {
         shared: Arc<Shared>,
         route: Route,
         commands: mpsc::Receiver<Command>,
-        Provided { handlers, program }: Provided,
+        Provided { handlers, program, events: (events_sender, events), writer }: Provided,
         state: watch::Sender<State>,
     ) -> Self {
         let mut tasks = JoinSet::new();
         let sentinel = tasks.spawn_on(std::future::pending(), &program).id();
-        let (events_sender, events) = mpsc::channel(EVENTS_MAX);
         let epoch = Instant::now();
         Self {
             session,
@@ -112,6 +119,8 @@ impl Driver {
             handlers,
             runs: HashMap::new(),
             tasks,
+            writer,
+            stopped: None,
             program,
             sentinel,
             state,
@@ -125,6 +134,14 @@ impl Driver {
     pub(crate) async fn run(mut self) {
         self.input(Input::Start);
         std::future::poll_fn(|cx| self.poll(cx)).await;
+        self.events.close();
+        if let Some(writer) = self.writer.take() {
+            // Whoever is told of the end may open the file again.
+            writer.close().await;
+        }
+        if let Some(reason) = self.stopped.take() {
+            self.state.send_replace(State::Closed(reason));
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -206,6 +223,11 @@ impl Driver {
                     sender.take();
                     self.inboxes.insert(key, sender);
                     self.input(Work::Open(key, spec));
+                }
+                Command::Claim(_, _, sender) if sender.is_abandoned() => {}
+                Command::Claim(key, task_id, sender) => {
+                    self.inboxes.insert(key, sender);
+                    self.input(Work::Claim(key, task_id));
                 }
                 Command::Withdraw(key) => self.input(Work::Withdraw(key)),
                 Command::Add(capability, handler) => {
@@ -292,21 +314,32 @@ impl Driver {
                 self.state.send_replace(State::Connecting(None));
             }
             Effect::Tell(key, event) => self.tell(key, event),
-            Effect::Unclaimed(task_id) => {
-                // No receipt: the hub keeps it, and offers it again to a later life of this agent.
-                tracing::debug!(task_id, "a task's result that nobody here waits for");
-            }
+            Effect::Arrived(end) => self.shared.mailbox.put(*end),
+            Effect::Hand(key, task_id) => self.hand(key, &task_id),
             Effect::Run(invocation) => self.start(*invocation),
+            Effect::Note(note) => {
+                if let Some(writer) = &self.writer {
+                    writer.write(*note);
+                }
+            }
             Effect::Grant(run, n) => self.grant_run(run, n),
             Effect::CancelRun(run) => self.cancel_run(run),
             Effect::AbortRun(run) => self.abort_run(run),
             Effect::Stopped(reason) => {
                 self.line = Line::Down;
-                self.state.send_replace(State::Closed(reason));
+                self.stopped = Some(reason);
                 return true;
             }
         }
         false
+    }
+
+    /// Gives a handle the result of its task from the inbox, unless the program has just taken it there.
+    fn hand(&mut self, key: CallKey, task_id: &str) {
+        let Some(end) = self.shared.mailbox.take(task_id) else { return };
+        self.input(Work::Forget(key));
+        self.input(Work::Received(end.task_id));
+        self.tell(key, CallEvent::Ended(end.result.map(|reply| (reply, None))));
     }
 
     fn tell(&mut self, key: CallKey, event: CallEvent) {
@@ -327,11 +360,12 @@ const FAR: std::time::Duration = std::time::Duration::from_secs(365 * 86_400);
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        self.shared.mailbox.close();
         // A runtime that shuts down drops this task in the middle; whoever waits must still learn of the end.
         self.state.send_if_modified(|state| {
             let open = !matches!(state, State::Closed(_));
             if open {
-                *state = State::Closed(crate::CloseReason::RuntimeStopped);
+                *state = State::Closed(CloseReason::RuntimeStopped);
             }
             open
         });

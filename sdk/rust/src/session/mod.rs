@@ -7,9 +7,10 @@ mod answers;
 mod asked;
 mod backoff;
 mod link;
-mod memory;
+pub(crate) mod memory;
 mod outbound;
 mod registration;
+mod results;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -26,14 +27,17 @@ use bytes::Bytes;
 use asked::Asked;
 pub(crate) use backoff::{Backoff, Rng};
 use link::{Link, Liveness, Phase, Terms};
+pub(crate) use memory::Memory;
 use outbound::Outbound;
 use registration::Change;
 pub(crate) use registration::Registration;
 use running::Running;
+pub(crate) use running::disk::interrupted;
 pub(crate) use time::Now;
 pub use types::{Acceptance, Load, Reply};
 pub(crate) use types::{
-    CallEvent, CallKey, CallSpec, Effect, Failure, Input, Invocation, Outcome, Pairs, RunKey, Work, put,
+    CallEvent, CallKey, CallSpec, Effect, Failure, Input, Invocation, Note, Outcome, Pairs, Past, RunKey,
+    Says, TaskEnd, Work, put,
 };
 
 use crate::errors::{CloseReason, Code, ConnectError};
@@ -84,15 +88,21 @@ macro_rules! context {
 
 impl Session {
     /// A session that waits for [`Input::Start`]. `grace` is how long a cancelled handler may take to end
-    /// by itself.
-    pub(crate) fn new(registration: Registration, grace: Duration, backoff: Backoff, seed: u64) -> Self {
+    /// by itself, `on_disk` what the dedupe file has, if there is one.
+    pub(crate) fn new(
+        registration: Registration,
+        grace: Duration,
+        backoff: Backoff,
+        seed: u64,
+        on_disk: Option<Memory>,
+    ) -> Self {
         let mut rng = Rng::new(seed);
         let max = usize::try_from(registration.max_concurrency).unwrap_or(usize::MAX);
         Self {
             link: Link::new(backoff),
             outbound: Outbound::default(),
             asked: Asked::new(&mut rng),
-            running: Running::new(max, grace),
+            running: Running::new(max, grace, on_disk),
             rng,
             drain: None,
             registration,
@@ -182,10 +192,12 @@ impl Session {
             Work::Withdraw(key) => self.asked.withdraw(cx, key),
             Work::Forget(key) => self.asked.forget(cx, key),
             Work::Consumed(key, n, target) => self.asked.consumed(cx, key, n, target.as_deref()),
-            Work::Received(task_id) => Asked::received(cx, &task_id),
+            Work::Claim(key, task_id) => self.asked.claim(cx, key, task_id),
+            Work::Received(task_id) => self.asked.received(cx, &task_id),
             Work::Emit(run, payload) => self.running.on_emit(cx, run, payload),
             Work::WouldTake(run, time) => self.running.on_would_take(cx, run, time),
             Work::Finished(run, outcome) => self.running.on_finished(cx, run, outcome),
+            Work::Noted(run) => self.running.on_noted(cx, run),
         }
     }
 
@@ -455,7 +467,7 @@ impl Session {
         if matches!(self.link.phase, Phase::Closing(_) | Phase::Stopped) {
             return;
         }
-        if self.running.in_flight() > 0 && now < bound {
+        if self.running.is_busy() && now < bound {
             return;
         }
         self.running.abort_all(&mut context!(self, now, effects));

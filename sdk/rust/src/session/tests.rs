@@ -3,8 +3,10 @@
 mod asking;
 mod connection;
 mod deciding;
+mod keeping;
 mod providing;
 mod returning;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +46,7 @@ impl World {
             capabilities: [("x".to_owned(), Capability::new("x"))].into(),
             ..Registration::default()
         };
-        let session = Session::new(registration, seconds(5), Backoff::default(), seed);
+        let session = Session::new(registration, seconds(5), Backoff::default(), seed, None);
         Self { session, now: Now::default(), max_message: 10_000, max_in_flight: 10 }
     }
 

@@ -60,6 +60,11 @@ impl CallSpec {
         self.mode == Some(CallMode::Task)
     }
 
+    /// Whether it watches something at the hub: asked again it begins anew, with the state as it is then.
+    pub(crate) fn is_watch(&self) -> bool {
+        self.capability.starts_with("hub.") && self.capability.ends_with(".watch")
+    }
+
     /// Whether several targets answer, each with its own RESULT.
     pub(crate) fn is_fan_out(&self) -> bool {
         self.agents.len() > 1 || !matches!(self.select, None | Some(Select::One))
@@ -162,6 +167,24 @@ pub(crate) enum CallEvent {
     Ended(Result<(Reply<Payload>, Option<Summary>), CallError>),
 }
 
+/// How a task ended, wherever it is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TaskEnd {
+    pub(crate) task_id: String,
+    pub(crate) result: Result<Reply<Payload>, CallError>,
+}
+
+impl TaskEnd {
+    /// What it takes in memory, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let body = match &self.result {
+            Ok(reply) => reply.body.body.len(),
+            Err(error) => error.message.len() + error.details.as_ref().map_or(0, Bytes::len),
+        };
+        body + 512
+    }
+}
+
 /// A CALL for a handler of this agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Invocation {
@@ -193,6 +216,40 @@ pub(crate) struct Invocation {
 pub(crate) enum Outcome {
     Completed(Payload),
     Failed(Failure),
+}
+
+/// What an earlier life of the process left in the dedupe file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Past {
+    pub(crate) intent: Arc<str>,
+    pub(crate) fingerprint: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) execution: Duration,
+    /// How long ago it was written.
+    pub(crate) age: Duration,
+}
+
+/// A line for the dedupe file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Note {
+    /// Who waits for it to be written: [`Work::Noted`] tells. `None`: nobody.
+    pub(crate) run: Option<RunKey>,
+    pub(crate) intent: Arc<str>,
+    pub(crate) fingerprint: u64,
+    pub(crate) says: Says,
+    /// Of a task: it must outlive a crash of the machine, and not only of the process.
+    pub(crate) task: bool,
+}
+
+/// What a line of the dedupe file says of an intent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Says {
+    /// A handler is about to run for it.
+    Begun,
+    /// It ended so, after this time.
+    Ended(Outcome, Duration),
+    /// It may run again.
+    Free,
 }
 
 /// A RESULT that is no result.
@@ -272,6 +329,8 @@ pub(crate) enum Work {
     Withdraw(CallKey),
     /// A caller lets go of a task, which goes on.
     Forget(CallKey),
+    /// A handle waits for the result of the task of this id.
+    Claim(CallKey, String),
     /// A caller took so many chunks; in a fan-out of this target.
     Consumed(CallKey, u64, Option<String>),
     /// A task's result is in the program's hands.
@@ -282,6 +341,8 @@ pub(crate) enum Work {
     WouldTake(RunKey, Duration),
     /// A handler ended.
     Finished(RunKey, Outcome),
+    /// What a run waits for is in the dedupe file.
+    Noted(RunKey),
 }
 
 impl From<Work> for Input {
@@ -308,10 +369,14 @@ pub(crate) enum Effect {
     Leaving,
     /// Tell a caller.
     Tell(CallKey, CallEvent),
-    /// A task's result that no handle here waits for.
-    Unclaimed(String),
+    /// A task's result that no handle here waits for: for the inbox.
+    Arrived(Box<TaskEnd>),
+    /// Give this handle the result of its task from the inbox.
+    Hand(CallKey, String),
     /// Run a handler.
     Run(Box<Invocation>),
+    /// Write this into the dedupe file.
+    Note(Box<Note>),
     /// Let a handler emit so many chunks more.
     Grant(RunKey, u64),
     /// Tell a handler that nobody wants its result.

@@ -6,16 +6,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach_protocol::{Accept, CallResult, Cancel, Chunk, Credit, ErrorCode, Receipt, encode};
+use agent_reach_protocol::{Accept, CallResult, Cancel, Chunk, Credit, ErrorCode, encode};
 use bytes::Bytes;
 
-use open::{Arrival, Open};
+use open::{Arrival, Flow, Open};
 
-use super::answers::{acceptance, reply};
+use super::answers::{acceptance, failure, reply};
+use super::results::Results;
 use super::time::{Now, millis};
-use super::types::{CallEvent, CallKey, CallSpec, Effect, status_ok};
+use super::types::{CallEvent, CallKey, CallSpec, Effect, TaskEnd, status_ok};
 use super::{Context, Rng};
-use crate::errors::{CallError, Code};
+use crate::errors::{Accepted, CallError, Code};
 use crate::payload::Payload;
 
 /// Most calls that wait for a connection, or for a place under the hub's `max_in_flight`.
@@ -32,7 +33,8 @@ pub(crate) struct Asked {
     /// In the order they were made, which is also the order of sending them again.
     calls: BTreeMap<CallKey, Open>,
     by_id: HashMap<u64, CallKey>,
-    by_task: HashMap<String, CallKey>,
+    /// Tasks that the hub has stored.
+    results: Results,
     waiting: VecDeque<CallKey>,
     deadlines: BTreeSet<(Now, CallKey)>,
     /// Calls that are asked again then.
@@ -50,7 +52,7 @@ impl Asked {
         Self {
             calls: BTreeMap::new(),
             by_id: HashMap::new(),
-            by_task: HashMap::new(),
+            results: Results::default(),
             waiting: VecDeque::new(),
             deadlines: BTreeSet::new(),
             again: BTreeSet::new(),
@@ -86,9 +88,7 @@ impl Asked {
         self.waiting = self
             .calls
             .iter_mut()
-            // A stored task needs no second CALL: its result comes by itself, and a late second CALL could
-            // begin a second task.
-            .filter(|(_, open)| open.id.is_none() && open.task_id.is_none())
+            .filter(|(_, open)| open.id.is_none())
             .map(|(key, open)| {
                 open.patient = true;
                 *key
@@ -106,6 +106,9 @@ impl Asked {
                 continue;
             }
             open.resent = true;
+            if open.spec.is_watch() {
+                open.flow = Flow::new(&open.spec);
+            }
             wait_anew(&mut self.deadlines, now, *key, open);
         }
     }
@@ -157,6 +160,11 @@ impl Asked {
         while let Some((key, _)) = self.calls.first_key_value() {
             self.fail(cx, *key, Code::Closed, message);
         }
+        for key in self.results.drain() {
+            // The hub has the task, and goes on with it.
+            let error = CallError::new(Code::Closed, message);
+            cx.effects.push(Effect::Tell(key, CallEvent::Ended(Err(error))));
+        }
     }
 
     fn remove(&mut self, key: CallKey) -> Option<Open> {
@@ -169,9 +177,6 @@ impl Asked {
             self.again.remove(&(at, key));
         } else {
             self.waiting.retain(|waiting| *waiting != key);
-        }
-        if let Some(task_id) = &open.task_id {
-            self.by_task.remove(task_id);
         }
         Some(open)
     }
@@ -209,12 +214,14 @@ impl Asked {
 
     /// A task goes on, its handle is gone.
     pub(crate) fn forget(&mut self, cx: &mut Context<'_>, key: CallKey) {
-        if self.calls.get(&key).is_some_and(|open| open.task_id.is_some()) {
-            self.remove(key);
-            self.send_waiting(cx);
-        } else {
+        if !self.results.forget(key) {
             self.cancel(cx, key);
         }
+    }
+
+    /// A handle waits for the result of a task that was submitted elsewhere, or before.
+    pub(crate) fn claim(&mut self, cx: &mut Context<'_>, key: CallKey, task_id: String) {
+        self.results.claim(cx, key, task_id);
     }
 
     pub(crate) fn consumed(&mut self, cx: &mut Context<'_>, key: CallKey, n: u64, target: Option<&str>) {
@@ -227,29 +234,26 @@ impl Asked {
         }
     }
 
-    pub(crate) fn received(cx: &mut Context<'_>, task_id: &str) {
-        if cx.ready {
-            cx.outbound.control(encode(&Receipt { task_id }, None));
-        }
+    /// A task's result is in the program's hands.
+    pub(crate) fn received(&mut self, cx: &mut Context<'_>, task_id: &str) {
+        self.results.taken(cx, task_id);
     }
 
     pub(crate) fn on_accept(&mut self, cx: &mut Context<'_>, header: &Accept<'_>) {
         let Some(key) = self.by_id.get(&header.id).copied() else { return };
         let Some(open) = self.calls.get_mut(&key) else { return };
+        let accepted = acceptance(header, &open.request_id);
+        cx.effects.push(Effect::Tell(key, CallEvent::Accepted(accepted)));
+        if let Some(task_id) = header.task_id.filter(|_| open.spec.is_task()) {
+            // Stored: from here on it is the hub's affair. Its result comes by itself, on whatever connection; a
+            // second CALL could begin a second task once the first one is forgotten.
+            self.remove(key);
+            self.results.wait(key, task_id);
+            return self.send_waiting(cx);
+        }
         open.accepted = true;
         open.call_id = header.call_id.map(str::to_owned).or(open.call_id.take());
         open.target = header.target.map(str::to_owned).or(open.target.take());
-        if open.spec.is_task()
-            && let Some(task_id) = header.task_id
-            && open.task_id.is_none()
-        {
-            open.task_id = Some(task_id.to_owned());
-            self.by_task.insert(task_id.to_owned(), key);
-            // Stored: from here on its time is the hub's affair.
-            self.deadlines.remove(&(open.deadline, key));
-        }
-        let accepted = acceptance(header, &open.request_id);
-        cx.effects.push(Effect::Tell(key, CallEvent::Accepted(accepted)));
     }
 
     pub(crate) fn on_chunk(&mut self, cx: &mut Context<'_>, header: &Chunk<'_>, body: Option<Bytes>) {
@@ -299,14 +303,11 @@ impl Asked {
     }
 
     pub(crate) fn on_result(&mut self, cx: &mut Context<'_>, header: &CallResult<'_>, body: Option<Bytes>) {
-        let by_id = header.id.and_then(|id| self.by_id.get(&id));
-        let by_task = || header.task_id.and_then(|task| self.by_task.get(task));
-        let Some(key) = by_id.or_else(by_task).copied() else {
-            if let Some(task_id) = header.task_id {
-                cx.effects.push(Effect::Unclaimed(task_id.to_owned()));
-            }
-            return;
-        };
+        let key = header.id.and_then(|id| self.by_id.get(&id)).copied();
+        if let Some(task_id) = header.task_id {
+            return self.on_task_result(cx, key, task_id, header, body);
+        }
+        let Some(key) = key else { return };
         let Some(open) = self.calls.get_mut(&key) else { return };
         let fan_out = header.more || header.summary.is_some();
         let result = if status_ok(header.status) || header.summary.is_some() {
@@ -330,6 +331,27 @@ impl Asked {
         let summary = if fan_out { header.summary } else { None };
         self.remove(key);
         cx.effects.push(Effect::Tell(key, CallEvent::Ended(result.map(|reply| (reply, summary)))));
+        self.send_waiting(cx);
+    }
+
+    /// The result of a task: by the id of its CALL when that was a repetition of an ended one, else by its own name.
+    fn on_task_result(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: Option<CallKey>,
+        task_id: &str,
+        header: &CallResult<'_>,
+        body: Option<Bytes>,
+    ) {
+        let request_id = header.request_id.unwrap_or_default();
+        let result = match status_ok(header.status) {
+            true => Ok(reply(header, body, request_id)),
+            false => Err(failure(header, request_id, Accepted::Unknown)),
+        };
+        if let Some(key) = key {
+            self.remove(key);
+        }
+        self.results.arrive(cx, key, task_id, TaskEnd { task_id: task_id.to_owned(), result });
         self.send_waiting(cx);
     }
 
@@ -409,7 +431,7 @@ impl Asked {
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
             && self.by_id.is_empty()
-            && self.by_task.is_empty()
+            && self.results.is_empty()
             && self.waiting.is_empty()
             && self.deadlines.is_empty()
             && self.again.is_empty()
@@ -423,7 +445,7 @@ const fn cancel(id: u64) -> Cancel<'static> {
 
 /// Not on the wire any more: without a budget of its own a call has so long from now.
 fn wait_anew(deadlines: &mut BTreeSet<(Now, CallKey)>, now: Now, key: CallKey, open: &mut Open) {
-    if open.spec.budget.is_none() && open.task_id.is_none() {
+    if open.spec.budget.is_none() {
         deadlines.remove(&(open.deadline, key));
         open.deadline = now.after(open.patience());
         deadlines.insert((open.deadline, key));

@@ -46,7 +46,6 @@ pub(super) struct Open {
     /// When it goes out again, if it waits for providers to come back.
     pub(super) again_at: Option<Now>,
     pub(super) flow: Flow,
-    pub(super) task_id: Option<String>,
     pub(super) call_id: Option<String>,
     pub(super) target: Option<String>,
 }
@@ -76,6 +75,11 @@ pub(super) enum Arrival {
 }
 
 impl Flow {
+    /// Nothing came yet.
+    pub(super) fn new(spec: &CallSpec) -> Self {
+        Self { granted: spec.window.unwrap_or(0), ..Self::default() }
+    }
+
     pub(super) fn arrives(&mut self, target: Option<&str>, seq: u64) -> Arrival {
         let next = match target {
             None => &mut self.next_seq,
@@ -120,8 +124,7 @@ impl Open {
             deadline: now,
             asked_again: 0,
             again_at: None,
-            flow: Flow { granted: spec.window.unwrap_or(0), ..Flow::default() },
-            task_id: None,
+            flow: Flow::new(&spec),
             call_id: None,
             target: None,
             spec,

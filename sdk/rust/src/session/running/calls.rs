@@ -21,10 +21,16 @@ pub(super) fn refuse(cx: &mut Context<'_>, header: &Dispatch<'_>, failure: &Fail
 pub(super) fn accept(cx: &mut Context<'_>, run: &mut Run, outlook: Outlook) {
     let Some(id) = run.id.filter(|_| cx.open) else { return };
     run.accepted = true;
+    // Of a task 0 says that its handler has begun, and nothing that it has not.
+    let queue_depth = match (run.task, outlook.before) {
+        (true, None) => run.waiting.is_none().then_some(0),
+        (true, before) => before.filter(|before| *before > 0),
+        (false, before) => before,
+    };
     let late = outlook.time.filter(|time| run.preferred.is_some_and(|preferred| *time > preferred));
     let header = Accept {
         id,
-        queue_depth: outlook.before,
+        queue_depth,
         would_timeout: late.is_some(),
         wait_ms: late.map(millis),
         request_id: None,

@@ -1,6 +1,7 @@
 //! The provider's side: handlers that run, each intent once, whatever the connection does.
 
 mod calls;
+pub(super) mod disk;
 mod ends;
 mod room;
 mod run;
@@ -38,6 +39,10 @@ pub(crate) struct Running {
     by_intent: HashMap<Arc<str>, RunKey>,
     rooms: Rooms,
     memory: Memory,
+    /// Ends that the dedupe file has; `None`: there is no such file.
+    on_disk: Option<Memory>,
+    /// Ends that are being written into it.
+    saving: usize,
     /// ACCEPTs that are held back; all for the same time, so in order.
     holds: VecDeque<(Now, RunKey)>,
     aborts: BTreeSet<(Now, RunKey)>,
@@ -50,13 +55,15 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(max: usize, grace: Duration) -> Self {
+    pub(crate) fn new(max: usize, grace: Duration, on_disk: Option<Memory>) -> Self {
         Self {
             runs: BTreeMap::new(),
             by_id: HashMap::new(),
             by_intent: HashMap::new(),
             rooms: Rooms::default(),
-            memory: Memory::default(),
+            memory: Memory::of_this_life(),
+            on_disk,
+            saving: 0,
             holds: VecDeque::new(),
             aborts: BTreeSet::new(),
             orphans: BTreeSet::new(),
@@ -70,6 +77,11 @@ impl Running {
     /// Handlers, those that wait for another of their capability to end included.
     pub(crate) const fn in_flight(&self) -> usize {
         self.handlers
+    }
+
+    /// Whether anything is to be waited for before the agent ends: handlers, and ends that are being written.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.handlers > 0 || self.saving > 0
     }
 
     /// Those that wait.
@@ -97,7 +109,8 @@ impl Running {
             return self.join(cx, key, header, body);
         }
         let intent: Arc<str> = intent.into();
-        if let Some(served) = self.memory.find(&intent) {
+        let fingerprint = self.fingerprint(body.as_deref().unwrap_or_default());
+        if let Some(served) = self.recall(&intent, fingerprint) {
             let served = served.clone();
             return self.tell_again(cx, intent, header, served);
         }
@@ -110,32 +123,35 @@ impl Running {
             return refuse(cx, header, &Failure::new(ErrorCode::Overloaded, text));
         }
         let key = self.new_key();
-        self.start(cx, intent, header, invocation(key, header, body), offered.max_concurrency);
+        let mut run = Run::new(cx.now, intent, header);
+        run.fingerprint = fingerprint;
+        run.most = offered.max_concurrency;
+        run.waiting = Some(Box::new(invocation(key, header, body)));
+        self.start(cx, key, header.id, run, self.on_disk.is_some() && !offered.idempotent);
     }
 
-    /// Begins a run, or puts it behind those of its capability.
-    fn start(
-        &mut self,
-        cx: &mut Context<'_>,
-        intent: Arc<str>,
-        header: &Dispatch<'_>,
-        call: Invocation,
-        most: Option<u64>,
-    ) {
-        let key = call.run;
-        self.by_intent.insert(Arc::clone(&intent), key);
-        self.by_id.insert(header.id, key);
-        let (room, starts) = self.rooms.enter(header.capability, most, key);
-        let mut run = Run::new(cx.now, intent, header);
-        run.room = Some(room);
-        if !starts {
-            run.waiting = Some(Box::new(call));
-        } else {
-            cx.effects.push(Effect::Run(Box::new(call)));
-        }
+    /// Begins a run: as soon as it is noted, if it is to be.
+    fn start(&mut self, cx: &mut Context<'_>, key: RunKey, id: u64, run: Run, note: bool) {
+        self.by_intent.insert(Arc::clone(&run.intent), key);
+        self.by_id.insert(id, key);
         self.runs.insert(key, run);
         self.holds.push_back((cx.now.after(Duration::from_millis(ACCEPT_HOLD_MS)), key));
         self.handlers += 1;
+        match note {
+            true => self.note_begin(cx, key),
+            false => self.enter(cx, key),
+        }
+    }
+
+    /// Starts a run's handler, or puts it behind those of its capability.
+    fn enter(&mut self, cx: &mut Context<'_>, key: RunKey) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        let Some(call) = &run.waiting else { return };
+        let (room, starts) = self.rooms.enter(&call.capability, run.most, key);
+        run.room = Some(room);
+        if starts {
+            begin(cx, run);
+        }
     }
 
     /// A handler is gone: its place goes to the next that waits for it.
@@ -144,13 +160,9 @@ impl Running {
         let Some(room) = self.runs.get(&key).and_then(|run| run.room.clone()) else { return };
         self.rooms.leave(&room, execution);
         while let Some(next) = self.rooms.next(&room) {
-            let Some(run) = self.runs.get_mut(&next) else { continue };
-            let Some(mut call) = run.waiting.take() else { continue };
-            run.started = cx.now;
-            // Credit that came meanwhile.
-            call.credit = run.credit;
-            run.permitted = run.credit;
-            cx.effects.push(Effect::Run(call));
+            if let Some(run) = self.runs.get_mut(&next) {
+                begin(cx, run);
+            }
         }
     }
 
@@ -188,6 +200,11 @@ impl Running {
             run.again = Some(Box::new(invocation(0, header, body)));
             return;
         }
+        if run.task && !run.chunks.can_start_over() {
+            // What it said is no part of its result: what it says from now on is counted from 0.
+            run.permitted = run.permitted.saturating_sub(run.chunks.produced());
+            run.chunks.start_over();
+        }
         if run.stream && !run.chunks.can_start_over() {
             let text = "the stream cannot be resumed: its beginning is no longer kept";
             let ran = run.outcome.is_none();
@@ -211,6 +228,7 @@ impl Running {
         let mut run = Run::new(cx.now, Arc::clone(&intent), header);
         run.execution = served.execution;
         run.remembered = true;
+        run.stream &= !run.task;
         match served.chunks {
             Some(chunks) => chunks.into_iter().for_each(|chunk| run.chunks.push(chunk)),
             None if run.stream => {
@@ -295,13 +313,14 @@ impl Running {
             outcome @ (Outcome::Completed(_) | Outcome::Failed(_)) => outcome,
         });
         self.leave(cx, key, completed);
+        self.save(cx, key);
         self.pump(cx, key);
         self.settle_holds(cx);
     }
 
     /// Sends what may be sent: chunks within the credit, then the end.
     fn pump(&mut self, cx: &mut Context<'_>, key: RunKey) {
-        let Some(run) = self.runs.get_mut(&key) else { return };
+        let Some(run) = self.runs.get_mut(&key).filter(|run| !run.saving) else { return };
         if run.again.is_some() {
             if run.outcome.is_some() {
                 self.close(cx, key);
@@ -326,45 +345,36 @@ impl Running {
 
     /// Forgets a run that is over, keeping its end where a repeated CALL may want it.
     fn close(&mut self, cx: &mut Context<'_>, key: RunKey) {
-        let Some(run) = self.runs.remove(&key) else { return };
+        let Some(mut run) = self.runs.remove(&key) else { return };
         self.by_intent.remove(&run.intent);
         if let Some(id) = run.id {
             self.by_id.remove(&id);
         }
         self.orphans.remove(&(run.deadline, key));
-        let Some(outcome) = run.outcome else { return };
-        let keep = match &outcome {
-            Outcome::Completed(_) => true,
-            // A retryable failure frees the intent: its retry is meant to run.
-            Outcome::Failed(failure) => !failure.retryable && failure.code != ErrorCode::Cancelled,
-        };
-        if keep && !run.remembered {
-            let chunks = run.chunks.can_start_over().then(|| run.chunks.kept.into());
-            let execution = run.execution;
-            self.memory.keep(cx.now, Arc::clone(&run.intent), Served { outcome, chunks, execution });
-        }
-        if let Some(again) = run.again {
-            self.start_again(cx, run.intent, *again, run.id);
+        let Some(outcome) = run.outcome.take() else { return };
+        self.remember(cx, &mut run, outcome);
+        if let Some(again) = run.again.take() {
+            self.start_again(cx, &run, *again);
         }
     }
 
     /// A CALL that came while its intent was being cancelled. If the old run completed after all, its end
     /// answers; else the intent runs now.
-    fn start_again(
-        &mut self,
-        cx: &mut Context<'_>,
-        intent: Arc<str>,
-        mut again: Invocation,
-        id: Option<u64>,
-    ) {
-        let Some(id) = id else { return };
-        if let Some(served) = self.memory.find(&intent) {
+    fn start_again(&mut self, cx: &mut Context<'_>, old: &Run, mut again: Invocation) {
+        let Some(id) = old.id else { return };
+        let intent = Arc::clone(&old.intent);
+        let fingerprint = self.fingerprint(&again.payload.body);
+        if let Some(served) = self.recall(&intent, fingerprint) {
             let served = served.clone();
             return self.tell_again(cx, intent, &as_it_came(&again, id), served);
         }
-        again.run = self.new_key();
-        let most = self.rooms.most(&again.capability);
-        self.start(cx, intent, &as_it_came(&again.clone(), id), again, most);
+        let key = self.new_key();
+        again.run = key;
+        let mut run = Run::new(cx.now, intent, &as_it_came(&again, id));
+        run.fingerprint = fingerprint;
+        run.most = self.rooms.most(&again.capability);
+        run.waiting = Some(Box::new(again));
+        self.start(cx, key, id, run, old.noted);
     }
 
     /// The connection is gone; handlers go on, for the hub to ask again.
@@ -375,7 +385,9 @@ impl Running {
         for (key, run) in &mut self.runs {
             run.id = None;
             run.again = None;
-            if run.outcome.is_some() {
+            if run.saving {
+                // It is over when it is written.
+            } else if run.outcome.is_some() {
                 over.push(*key);
             } else {
                 run.deadline = run.deadline.max(cx.now.after(ORPHAN));
@@ -389,6 +401,9 @@ impl Running {
 
     pub(crate) fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.memory.expire(cx.now);
+        if let Some(on_disk) = &mut self.on_disk {
+            on_disk.expire(cx.now);
+        }
         self.settle_holds(cx);
         while let Some((at, key)) = self.aborts.first().copied().filter(|(at, _)| *at <= cx.now) {
             self.aborts.remove(&(at, key));
@@ -422,6 +437,7 @@ impl Running {
     /// The agent ends: no handler outlives it.
     pub(crate) fn abort_all(&mut self, cx: &mut Context<'_>) {
         self.aborts.clear();
+        self.saving = 0;
         while let Some((key, run)) = self.runs.pop_first() {
             if run.outcome.is_none() {
                 self.handlers -= 1;
@@ -445,10 +461,25 @@ impl Running {
             self.aborts.first().map(|(at, _)| *at),
             self.orphans.first().map(|(at, _)| *at),
             self.memory.next_timeout(),
+            self.on_disk.as_ref().and_then(Memory::next_timeout),
         ]
         .into_iter()
         .flatten()
         .min()
+    }
+}
+
+/// A run's handler starts.
+fn begin(cx: &mut Context<'_>, run: &mut Run) {
+    let Some(mut call) = run.waiting.take() else { return };
+    run.started = cx.now;
+    // With the credit that came meanwhile.
+    call.credit = run.credit;
+    run.permitted = run.credit;
+    cx.effects.push(Effect::Run(call));
+    if run.task && run.accepted {
+        // The hub shows a task that waits in its provider apart from one that is worked on.
+        accept(cx, run, Outlook { before: None, time: run.expected });
     }
 }
 

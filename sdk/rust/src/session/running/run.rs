@@ -53,6 +53,11 @@ impl Chunks {
     pub(super) fn can_start_over(&self) -> bool {
         self.first == 0
     }
+
+    /// Forgets what there was, and counts from 0 again.
+    pub(super) fn start_over(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// One handler, or the remembered end of one that is being told again.
@@ -65,12 +70,22 @@ pub(super) struct Run {
     pub(super) id: Option<u64>,
     /// Whose room it is in; `None` of a remembered end.
     pub(super) room: Option<Arc<str>>,
-    /// Its handler has not started: others of its capability run.
+    /// Its handler has not started: others of its capability run, or it is not noted yet.
     pub(super) waiting: Option<Box<Invocation>>,
+    /// Most of its capability at once.
+    pub(super) most: Option<u64>,
     /// How long the handler says it takes.
     pub(super) expected: Option<Duration>,
     /// The processing time that the caller would like.
     pub(super) preferred: Option<Duration>,
+    /// Of a task: its chunks say how far it is, and are no part of its result.
+    pub(super) task: bool,
+    /// Of its body, where there is a dedupe file.
+    pub(super) fingerprint: u64,
+    /// Its end is being written into the dedupe file, and is told when it is there.
+    pub(super) saving: bool,
+    /// The dedupe file says that it has begun.
+    pub(super) noted: bool,
     /// ACCEPT, or what stands for it, was sent on the present connection.
     pub(super) accepted: bool,
     pub(super) stream: bool,
@@ -103,8 +118,13 @@ impl Run {
             id: Some(header.id),
             room: None,
             waiting: None,
+            most: None,
             expected: None,
             preferred: header.preferred_timeout_ms.map(Duration::from_millis),
+            task: header.task_id.is_some(),
+            fingerprint: 0,
+            saving: false,
+            noted: false,
             accepted: false,
             stream: header.stream,
             credit,

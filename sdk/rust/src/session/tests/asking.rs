@@ -207,23 +207,6 @@ fn a_fan_out_tells_each_part_and_then_the_count() {
 }
 
 #[test]
-fn a_stored_task_is_not_sent_twice_and_ends_by_its_task_id() {
-    let mut world = World::ready();
-    world.open(1, CallSpec { mode: Some(agent_reach_protocol::CallMode::Task), ..spec() });
-    world.sent();
-    world.hub(&Accept { task_id: Some("t"), ..accept(1) }, None);
-    world.lose();
-    world.come_back();
-    assert_eq!(world.sent(), []);
-    let end = CallResult { id: None, task_id: Some("t"), ..result(0) };
-    assert!(matches!(world.hub(&end, None).as_slice(), [Effect::Tell(1, CallEvent::Ended(Ok(_)))]));
-    world.give(Work::Received("t".to_owned()));
-    let receipt = world.one();
-    assert_eq!(read!(&receipt, Receipt).0.task_id, "t");
-    assert_eq!(world.hub(&end, None), [Effect::Unclaimed("t".to_owned())]);
-}
-
-#[test]
 fn a_call_that_the_hub_could_not_use_fails_alone() {
     let mut world = World::ready();
     world.open(1, spec());

@@ -74,7 +74,7 @@ fn without_a_word_a_handler_is_expected_to_take_as_long_as_they_usually_do() {
 #[test]
 fn calls_over_the_bound_of_a_capability_wait_in_their_order_and_say_how_many_are_before_them() {
     let mut world = narrow();
-    world.session.running = Running::new(3, seconds(5));
+    world.session.running = Running::new(3, seconds(5), None);
     let first = started(&world.hub(&liking(1, "a", 1), None))[0];
     assert_eq!(world.hub(&liking(2, "b", 1), None), []);
     assert_eq!(world.hub(&dispatch(3, "c", None), None), []);
@@ -108,7 +108,7 @@ fn the_line_makes_a_call_late_that_would_be_in_time_without_it() {
 #[test]
 fn a_call_that_is_cancelled_while_it_waits_never_starts_and_the_next_has_its_place() {
     let mut world = narrow();
-    world.session.running = Running::new(3, seconds(5));
+    world.session.running = Running::new(3, seconds(5), None);
     let first = started(&world.hub(&dispatch(1, "a", None), None))[0];
     world.hub(&dispatch(2, "b", None), None);
     world.hub(&dispatch(3, "c", Some(4)), None);
