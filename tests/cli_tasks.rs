@@ -20,6 +20,11 @@ async fn connected(builder: AgentBuilder) -> Agent {
     builder.connect().await.expect("a session")
 }
 
+/// A hub that lets one caller come and go as often as these commands do.
+fn patient() -> Hub {
+    Hub::dev_with(&[("LIMITS__REGISTRATIONS_PER_10S", "1000")])
+}
+
 fn start(hub: &Hub, arguments: &[&str]) -> Running {
     // Issues the certificate when it is first asked for.
     drop(sdk_world::tls(hub.dir(), OWNER));
@@ -53,7 +58,7 @@ fn worker(hub: &Hub) -> AgentBuilder {
 
 #[tokio::test]
 async fn a_task_is_waited_for_with_its_steps_on_stderr_and_its_result_on_stdout() {
-    let hub = Hub::dev();
+    let hub = patient();
     let waits = start(&hub, &["call", "test.work", "21", "--task"]);
     let _worker = connected(worker(&hub)).await;
     let done = ended(waits).await;
@@ -80,7 +85,7 @@ async fn a_task_is_waited_for_with_its_steps_on_stderr_and_its_result_on_stdout(
 
 #[tokio::test]
 async fn a_detached_task_is_found_watched_looked_at_and_cancelled_by_its_id() {
-    let hub = Hub::dev();
+    let hub = patient();
     let submitted = run(&hub, &["call", "test.work", "21", "--task", "--detach"]).await;
     assert_eq!((submitted.code, &*submitted.stderr), (Some(0), ""), "{submitted:?}");
     let id = submitted.stdout.trim_end();
@@ -99,7 +104,7 @@ async fn a_detached_task_is_found_watched_looked_at_and_cancelled_by_its_id() {
 
 #[tokio::test]
 async fn a_watch_of_one_task_ends_with_it_and_get_shows_its_end() {
-    let hub = Hub::dev();
+    let hub = patient();
     let by = "agent:archive";
     let submit = ["call", "test.work", "21", "--task", "--detach", "--json", "--reply-to", by];
     let submitted = run(&hub, &submit).await.json();
@@ -128,7 +133,7 @@ async fn a_watch_of_one_task_ends_with_it_and_get_shows_its_end() {
 
 #[tokio::test]
 async fn ctrl_c_leaves_the_task_to_the_hub_and_says_so() {
-    let hub = Hub::dev();
+    let hub = patient();
     let door = Door::new();
     let held = door.clone();
     let hold = move |_: Context, _: Value| {
@@ -170,7 +175,7 @@ fn what_only_tasks_have_needs_a_task() {
 
 #[tokio::test]
 async fn a_callback_to_a_host_that_is_not_allowed_is_refused() {
-    let hub = Hub::dev();
+    let hub = patient();
     let url = "https://hooks.example.com/";
     let refused = run(&hub, &["call", "test.work", "1", "--task", "--callback-url", url, "--json"]).await;
     assert_eq!(refused.json()["error"]["code"], "unauthorized", "{refused:?}");

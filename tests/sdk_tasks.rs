@@ -332,7 +332,7 @@ async fn what_a_provider_was_killed_in_runs_again_only_if_that_does_no_harm_and_
 async fn a_provider_without_a_file_has_lost_its_tasks_with_its_process() {
     let place = Place::new(&[MANY_HELLOS]);
     let door = Door::new();
-    let (mut life, _) = Life::begin(worker(place.agent("provider"), &door)).await;
+    let (mut life, _first) = Life::begin(worker(place.agent("provider"), &door)).await;
     let caller = connected(place.agent("caller")).await;
     let mut task = submitted(&caller, 21).await;
     until("it to begin", || async { task.info().await.expect("known").state == TaskState::Processing }).await;
