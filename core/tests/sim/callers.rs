@@ -92,6 +92,7 @@ impl Sim {
             agents,
             zone: self.dice.percent(8).then_some("east"),
             notify,
+            task: None,
             budget_ms: self.dice.pick(&[0, 700, 3000, 5000, BUDGET_MAX_MS]),
             timeout_ms: self.dice.pick(&[0, 300, 1500, 4000]),
             accept_ms: self.dice.pick(&[0, 200, 500, 500]),
@@ -105,8 +106,24 @@ impl Sim {
             window: None,
             abandoned: false,
         };
+        let intent = if self.settings.store && self.dice.percent(40) { self.as_task(intent) } else { intent };
         self.players[agent].intents.push(intent);
         place
+    }
+
+    /// The same as a task: for one agent.
+    fn as_task(&mut self, intent: Intent) -> Intent {
+        let others = self.players.len() as u64 - 1;
+        let inbox = self.dice.percent(20).then(|| format!("agent-{}", self.dice.from(0, others)));
+        Intent {
+            task: Some(inbox),
+            request_id: self.dice.percent(80).then(|| format!("task-{}", intent.number)),
+            select: Select::One,
+            agents: intent.agents.into_iter().take(1).collect(),
+            notify: false,
+            budget_ms: self.dice.pick(&[700, 3000, BUDGET_MAX_MS, BUDGET_MAX_MS]),
+            ..intent
+        }
     }
 
     /// What it asks of its agents, and what may be done about trouble; one in four takes what comes at once.
@@ -136,6 +153,9 @@ impl Sim {
         }
         let pause_ms = self.dice.pick(&[100, 700]);
         self.later(0, pause_ms, Event::Ask(id));
+        if self.settings.store && self.dice.percent(15) {
+            return self.ask_of_tasks(id);
+        }
         if self.dice.percent(4) {
             return self.ask_hub(id);
         }
@@ -192,7 +212,9 @@ impl Sim {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(asked) = conn.asked.get_mut(&call_id) else { return };
         let Some(place) = asked.intent else {
-            asked.due = asked.due.map(|_| if asked.probe { now.plus_ms(PROBE_MS) } else { now });
+            asked.arrived = Some(now);
+            let within = if asked.probe { PROBE_MS } else { 0 };
+            asked.due = asked.due.map(|_| now.plus_ms(within));
             return;
         };
         let intent = &mut self.players[conn.agent].intents[place];
@@ -202,10 +224,26 @@ impl Sim {
         }
         intent.first.get_or_insert((now, self.registrations));
         asked.arrived = Some(now);
+        if intent.task.is_some() {
+            // It ends when the store says so.
+            return;
+        }
         asked.due = Some(now.plus_ms(if asked.shared { BUDGET_MAX_MS } else { intent.budget_ms }));
         if !asked.shared && !intent.is_fan_out() && !intent.notify && intent.terms.are_plain() {
             asked.phase_due = Some(now.plus_ms(intent.accept_ms));
         }
+    }
+
+    /// The hub asks the store before it goes on with a CALL.
+    pub(super) fn ask_waits_for_the_store(&mut self, id: ConnectionId, call_id: u64) {
+        let later = Self::question_ms();
+        let Some(asked) = self.conns.get_mut(&id).and_then(|conn| conn.asked.get_mut(&call_id)) else {
+            return;
+        };
+        asked.due =
+            asked.due.map(|due| due.plus_ms(later + if asked.intent.is_some() { BUDGET_MAX_MS } else { 0 }));
+        asked.phase_due = None;
+        *self.met.entry("asked_store").or_default() += 1;
     }
 
     /// The same bytes follow a CALL that is certainly open: they are refused by ERROR and touch nothing.
@@ -218,6 +256,7 @@ impl Sim {
     fn call_message(id: u64, intent: &Intent) -> Bytes {
         let body = vec![b'x'; intent.body];
         let number = number_raw(intent.number);
+        let inbox = intent.task.clone().flatten().map(|agent| format!("agent:{agent}"));
         let terms = &intent.terms;
         let asking = Call {
             request_id: intent.request_id.as_deref(),
@@ -238,7 +277,11 @@ impl Sim {
             affinity_key: terms.affinity,
             version: terms.version,
             labels: terms.prefer.clone(),
-            mode: intent.notify.then_some(CallMode::Notify),
+            mode: match intent.task {
+                Some(_) => Some(CallMode::Task),
+                None => intent.notify.then_some(CallMode::Notify),
+            },
+            reply_to: inbox.as_deref(),
             require: Labels(intent.zone.map(|zone| ("zone", zone)).into_iter().collect()),
             stream: intent.stream,
             credit: Some(intent.credit),

@@ -31,7 +31,8 @@ impl Sim {
             10 => ("a goodbye", encode(&goodbye(), None)),
             11 => ("a second hello", encode(&caller("agent-0"), None)),
             12 => ("too much", vec![0; self.settings.max_message + 1].into()),
-            13 | 14 => return self.malformed_call(id),
+            13 => return self.malformed_call(id),
+            14 => return self.any_receipt(id),
             15 | 16 => return self.malformed_answer(id),
             _ => return self.ends_otherwise(id),
         };

@@ -9,7 +9,7 @@ use super::model::{Asked, Conn, Given, Intent, Player, Select};
 use super::network::version_of;
 use super::setting::{IN_FLIGHT, REGISTRATIONS, TWO_TIMEOUT_MS};
 use super::tries::Try;
-use super::waits;
+use super::{tasks, waits};
 
 /// How the body of a piece begins.
 pub(crate) const PIECE: &str = "piece ";
@@ -19,10 +19,12 @@ pub(super) fn after_every_step(sim: &mut Sim) {
     let gauges = sim.hub.gauges();
     nothing_grows_without_bound(sim, &gauges);
     waits::after_every_step(sim, &gauges);
+    tasks::after_every_step(sim);
     counters_agree_with_facts(sim);
     nothing_waits_unannounced(sim);
     // A tick that is late lets what is due wait with it.
-    if sim.hub.next_timeout().is_none_or(|next| next > sim.now) {
+    let is_late = sim.events.first_key_value().is_some_and(|((at, _), _)| *at < sim.now);
+    if sim.hub.next_timeout().is_none_or(|next| next > sim.now) && !(is_late && sim.settings.store) {
         every_call_ends_in_time(sim);
     }
 }
@@ -76,7 +78,7 @@ pub(super) fn only_the_asker_cancels(now: Now, intent: &Intent) {
 
 /// A call goes only to an agent that may offer it, does offer it, and from a caller who may call it. What was
 /// queued before a change may still be there; what runs goes on.
-pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, kind: Try) {
+pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, kind: Try, since: Now) {
     let (target, name) = (&sim.players[conn.agent], given.capability.as_str());
     if kind == Try::Resumed {
         return;
@@ -86,16 +88,17 @@ pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, kin
     // A call that runs goes on through a change of rules: whoever might ask may have it tried again.
     let asked_since = sim.intent(given.number).and_then(|intent| intent.first).map(|(at, _)| at);
     let might_ask = asked_since
-        .filter(|_| kind == Try::Again)
+        .filter(|_| kind == Try::Again || given.task.is_some())
         .is_some_and(|since| sim.rules_since(since).any(|rules| rules.may_call(&given.caller, name)));
-    let allowed = sim.rules_since(conn.taken_since).any(|rules| {
+    let allowed = sim.rules_since(since).any(|rules| {
         rules.may_provide(&target.name, name)
             && (might_ask || rules.may_call(&given.caller, name))
             && sim.intent(given.number).is_none_or(|intent| rules.resolve(intent.capability) == name)
     });
-    let offered = conn.offered.get(name).is_some_and(|(on, since)| *on || *since >= conn.taken_since);
+    let offered = conn.offered.get(name).is_some_and(|(on, at)| *on || *at >= since);
     assert!(
-        offered && allowed && declared.is_none_or(|declared| declared.contains(&name)),
+        // A task outlasts what its caller declared.
+        offered && allowed && (given.task.is_some() || declared.is_none_or(|own| own.contains(&name))),
         "only_authorised_targets: {} got {name} from {}",
         target.name,
         given.caller
@@ -103,20 +106,26 @@ pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, kin
 }
 
 /// Nothing new goes to an agent that is out of routing: silent, draining by its own word, or unhealthy.
-pub(super) fn nothing_new_to_who_is_out_of_routing(sim: &Sim, conn: &Conn, given: &Given, kind: Try) {
+pub(super) fn nothing_new_to_who_is_out_of_routing(
+    sim: &Sim,
+    conn: &Conn,
+    given: &Given,
+    kind: Try,
+    since: Now,
+) {
     if kind == Try::Resumed {
         return;
     }
     let out = [conn.out.suspect, conn.out.status, conn.out.health];
     assert!(
-        out.iter().flatten().all(|since| *since >= conn.taken_since),
+        out.iter().flatten().all(|at| *at >= since),
         "nothing_new_to_who_is_out_of_routing: {:?} {:?}",
         conn.id,
         conn.out
     );
     // What was asked before it began may still wait then.
     let first = sim.intent(given.number).and_then(|intent| intent.first).map_or(sim.now, |(at, _)| at);
-    let drained = sim.drained.is_some_and(|since| since < conn.taken_since && since < first);
+    let drained = sim.drained.is_some_and(|at| at < since && at < first);
     assert!(!drained, "nothing_new_after_a_drain_began: {:?}", conn.id);
 }
 
@@ -225,7 +234,7 @@ fn nothing_grows_without_bound(sim: &Sim, gauges: &Gauges) {
     let bounds = [
         ("connections", gauges.connections, sim.conns.len()),
         ("agents", agents, players),
-        ("calls", gauges.calls, players * IN_FLIGHT),
+        ("calls", gauges.calls, players * IN_FLIGHT + sim.tasks.held()),
         ("in_flight", gauges.in_flight, usize::try_from(slots).unwrap()),
         ("watches", gauges.watches, players * 16),
         // One for each connection, leg and agent, the sweep and the drain.
@@ -233,11 +242,15 @@ fn nothing_grows_without_bound(sim: &Sim, gauges: &Gauges) {
         (
             "timers",
             gauges.timers,
-            gauges.connections + gauges.in_flight + agents + gauges.calls + gauges.waiting + 2,
+            gauges.connections + gauges.in_flight + 2 * agents + gauges.calls + gauges.waiting + 2,
         ),
         ("outbound_bytes", gauges.outbound_bytes, gauges.connections * (sim.settings.outbound_bytes + 2048)),
         // The last call that had room may have further targets.
-        ("open_bytes", gauges.open_bytes, sim.settings.open_bytes + players * 512),
+        (
+            "open_bytes",
+            gauges.open_bytes,
+            sim.settings.open_bytes + players * 512 + usize::try_from(slots).unwrap() * 512,
+        ),
         ("remembered_bytes", gauges.remembered_bytes, sim.settings.dedupe_bytes + (gauges.calls + 1) * 512),
     ];
     for (what, is, most) in bounds {
@@ -321,7 +334,7 @@ pub(super) fn parts_add_up_to_the_summary(asked: &mut Asked, intent: &Intent, re
 
 /// Nobody is given as new what somebody runs already, nor what was completed within the time of memory.
 pub(super) fn no_request_id_runs_twice(sim: &Sim, id: ConnectionId, given: &Given, kind: Try) {
-    if kind != Try::First {
+    if kind != Try::First || given.task.is_some() {
         return;
     }
     let Some(intent) = sim.intent(given.number) else { return };

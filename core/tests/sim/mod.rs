@@ -1,7 +1,9 @@
 //! A seeded world around the hub: agents that call each other, come and go, read slowly and talk nonsense.
 
+mod asking;
 mod callers;
 mod dice;
+mod disk;
 mod hostile;
 mod invariants;
 mod model;
@@ -11,6 +13,8 @@ mod reading;
 pub(crate) mod runner;
 mod setting;
 mod settled;
+mod store;
+mod tasks;
 mod tries;
 mod waits;
 
@@ -19,8 +23,10 @@ use std::collections::{BTreeMap, VecDeque};
 use agent_reach_core::{ConnectionId, DedupeOutcome, Effects, Fact, Hub, Input, Liveness, Now, Settings};
 
 use self::dice::Dice;
+use self::disk::Store;
 use self::model::{Conn, Event, Player};
 use self::setting::Rules;
+use self::tasks::Tasks;
 
 /// One run.
 pub(crate) struct Sim {
@@ -44,6 +50,13 @@ pub(crate) struct Sim {
     done: BTreeMap<u64, Now>,
     /// What became of each call of the hub at its providers.
     runs: BTreeMap<u64, tries::Run>,
+    /// What outlives the hub, and what is known of it.
+    store: Store,
+    tasks: Tasks,
+    /// How many hubs there were before.
+    epoch: u64,
+    /// Questions that the hub has put to the store.
+    questions: u64,
     /// Sessions that were opened.
     registrations: u64,
     /// Most slots of an agent.
@@ -107,6 +120,10 @@ impl Sim {
             ran: BTreeMap::new(),
             done: BTreeMap::new(),
             runs: BTreeMap::new(),
+            store: Store::new(dice.pick(&[0, 5, 60, 400])),
+            tasks: Tasks::default(),
+            epoch: 0,
+            questions: 0,
             registrations: 0,
             slots_most: dice.pick(&[1, 2, 4]),
             alike: dice.percent(20),
@@ -170,7 +187,8 @@ impl Sim {
         self.later(500, 5000, Event::Stale);
         for (share, event) in [
             (25, Event::Drain),
-            (15, Event::Restart),
+            (if self.settings.store { 50 } else { 15 }, Event::Restart),
+            (if self.settings.store { 50 } else { 0 }, Event::StoreSickens),
             (10, Event::Stop),
             (30, Event::Policy),
             (60, Event::Poke),
@@ -185,7 +203,7 @@ impl Sim {
     /// Runs from the first connection to the last trace of anybody.
     pub(crate) fn run(mut self) -> Story {
         while self.step() {}
-        if self.drained.is_none() && !self.stopped && self.dice.percent(40) {
+        if self.drained.is_none() && !self.stopped && self.dice.percent(50) {
             self.becomes_quiet();
         }
         self.everybody_leaves();
@@ -240,6 +258,13 @@ impl Sim {
             Event::Drained => settled::nothing_is_left_after_a_drain(self),
             Event::Stop => self.stop(),
             Event::Restart => self.restart(),
+            Event::StoreWrites => self.store_writes(),
+            Event::StoreTells => self.store_tells(),
+            Event::StoreReads(epoch, number) => self.store_reads(epoch, number),
+            Event::StoreAnswers(epoch, number) => self.store_answers(epoch, number),
+            Event::StoreSickens => self.store_sickens(),
+            Event::StoreRecovers => self.store_recovers(),
+            Event::Receipt(id, task) => self.confirm(id, task),
         }
     }
 
@@ -250,12 +275,14 @@ impl Sim {
             self.close(id);
             invariants::after_every_step(self);
         }
+        self.settle_store();
         for _ in 0..10_000 {
             let Some(next) = self.hub.next_timeout() else { break };
             self.now = self.now.max(next);
             self.tick();
+            self.settle_store();
         }
-        settled::nothing_is_left(&self.hub.gauges());
+        settled::nothing_is_left(self);
     }
 
     fn meet(&mut self, fact: &Fact) {
@@ -366,7 +393,7 @@ impl Sim {
         for fact in &effects.facts {
             self.meet(fact);
         }
-        for id in effects.wake {
+        for id in std::mem::take(&mut effects.wake) {
             let waits = self.hub.take_outbound(id, 0, 0, &mut Vec::new()).is_some();
             assert!(waits, "who_is_woken_has_something_to_read: {id:?}");
             let Some(conn) = self.conns.get_mut(&id) else { panic!("{id:?} is woken after its end") };
@@ -376,6 +403,8 @@ impl Sim {
                 self.read_later(id);
             }
         }
+        self.questions += effects.asks.len() as u64;
+        self.store_hears(effects);
     }
 
     /// A name for the log; empty while nobody keeps one.

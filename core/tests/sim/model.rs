@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use agent_reach_core::{ConnectionId, Now};
+use agent_reach_core::{ConnectionId, Now, TaskId};
 use agent_reach_protocol::{Labels, Policy, Priority};
 use bytes::Bytes;
+
+use super::asking::Question;
 
 /// One intent of a caller; it may be asked for several times.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct Intent {
     /// Only agents of this zone.
     pub(crate) zone: Option<&'static str>,
     pub(crate) notify: bool,
+    /// It is a task, whose end goes to this inbox as well.
+    pub(crate) task: Option<Option<String>>,
     pub(crate) budget_ms: u64,
     pub(crate) timeout_ms: u64,
     pub(crate) accept_ms: u64,
@@ -124,6 +128,13 @@ pub(crate) struct Asked {
     pub(crate) parts: BTreeSet<String>,
     /// It asks for a slot that is certainly free.
     pub(crate) probe: bool,
+    /// The task that it was accepted as, and when its caller was told.
+    pub(crate) task: Option<TaskId>,
+    pub(crate) told: Option<Now>,
+    /// Its end was delivered without its id.
+    pub(crate) delivered: bool,
+    /// What it asks of tasks.
+    pub(crate) question: Option<Question>,
 }
 
 impl Asked {
@@ -139,6 +150,10 @@ impl Asked {
             next_seq: BTreeMap::new(),
             parts: BTreeSet::new(),
             probe: false,
+            task: None,
+            told: None,
+            delivered: false,
+            question: None,
         }
     }
 }
@@ -164,6 +179,8 @@ pub(crate) struct Given {
     pub(crate) cancelled: bool,
     /// For its caller it is over once it is accepted.
     pub(crate) notify: bool,
+    /// The task that it is a try of.
+    pub(crate) task: Option<TaskId>,
 }
 
 /// What an envelope on its way to the hub means to who sent it.
@@ -181,17 +198,21 @@ pub(crate) enum On {
     Accept {
         call: u64,
         attempt: u64,
+        task: Option<TaskId>,
     },
     /// A CHUNK of the intent with this number, in an attempt of a call of the hub.
     Piece {
         number: u64,
         call: u64,
         attempt: u64,
+        task: Option<TaskId>,
     },
     /// A good RESULT.
     Answer(Box<Given>),
     /// A RESULT that says how a call of the hub failed.
-    Failed(u64),
+    Failed(Box<Given>),
+    /// A RECEIPT.
+    Receipt(TaskId),
     /// The agent takes new calls, or it does not: by its word, and by its health.
     Routable {
         status: bool,
@@ -326,4 +347,11 @@ pub(crate) enum Event {
     Drained,
     Stop,
     Restart,
+    StoreWrites,
+    StoreTells,
+    StoreReads(u64, u64),
+    StoreAnswers(u64, u64),
+    StoreSickens,
+    StoreRecovers,
+    Receipt(ConnectionId, TaskId),
 }

@@ -74,7 +74,12 @@ impl Sim {
         {
             self.ask_arrives(id, call);
         }
+        if let On::Receipt(task) = parcel.on {
+            self.receipt_arrives(id, task);
+        }
+        let questions = self.questions;
         self.input(Input::Message { connection: id, message, fault: None }, || text);
+        let taken = heard && self.hub.counters().late == late;
         match parcel.on {
             On::Nothing => {}
             On::Hello => {
@@ -83,40 +88,62 @@ impl Sim {
                     conn.left = false;
                 }
             }
-            On::Ask { .. } => {
+            On::Ask { call, .. } => {
+                if self.questions > questions {
+                    self.ask_waits_for_the_store(id, call);
+                }
                 if let Some(message) = again.filter(|_| self.hub.gauges().calls > open) {
                     self.ask_is_repeated(id, message);
-                }
-            }
-            On::Accept { call, attempt } if heard && self.hub.counters().late == late => {
-                self.accepted_by_hub(call, attempt);
-            }
-            On::Failed(call) if heard && self.hub.counters().late == late => self.answered_to_hub(call),
-            On::Accept { .. } | On::Failed(_) => {}
-            On::Piece { number, call, attempt } => {
-                let now = self.now;
-                let taken = heard && self.hub.counters().late == late;
-                if let Some(intent) = self.intent_mut(number).filter(|_| taken) {
-                    intent.progress = Some(now);
-                }
-                if taken {
-                    self.piece_taken(call, attempt);
                 }
             }
             On::Answer(given) => {
                 // What has no room in the memory may be the first to leave it.
                 let kept = self.met.get("evicted").copied() == evicted;
-                let taken = heard && self.hub.counters().late == late;
-                if taken {
-                    self.answered_to_hub(given.call);
-                    self.done.insert(given.number, self.now);
+                self.provider_was_heard(id, On::Answer(given), taken, kept);
+            }
+            on @ (On::Accept { .. } | On::Failed(_) | On::Piece { .. }) => {
+                self.provider_was_heard(id, on, taken, false);
+            }
+            On::Receipt(_) => {}
+            On::Routable { status, health } => self.routable(id, status, health),
+            On::Offer { name, add } => self.offers(id, name, add),
+        }
+    }
+
+    /// The hub has what a provider says of a CALL, and took it, unless that came late.
+    fn provider_was_heard(&mut self, id: ConnectionId, on: On, taken: bool, kept: bool) {
+        let now = self.now;
+        match on {
+            _ if !taken => {}
+            On::Accept { call, attempt, task } => {
+                self.accepted_by_hub(call, attempt);
+                self.task_answered(id, task, attempt, false);
+            }
+            On::Failed(given) => {
+                self.answered_to_hub(given.call);
+                self.task_answered(id, given.task, given.attempt, true);
+            }
+            On::Piece { number, call, attempt, task } => {
+                if let Some(intent) = self.intent_mut(number) {
+                    intent.progress = Some(now);
                 }
-                if taken && kept {
+                self.piece_taken(call, attempt);
+                self.task_answered(id, task, attempt, false);
+            }
+            On::Answer(given) => {
+                self.answered_to_hub(given.call);
+                self.task_answered(id, given.task, given.attempt, true);
+                self.done.insert(given.number, now);
+                if kept {
                     self.completed(&given);
                 }
             }
-            On::Routable { status, health } => self.routable(id, status, health),
-            On::Offer { name, add } => self.offers(id, name, add),
+            On::Nothing
+            | On::Hello
+            | On::Ask { .. }
+            | On::Receipt(_)
+            | On::Routable { .. }
+            | On::Offer { .. } => {}
         }
     }
 
@@ -335,7 +362,8 @@ impl Sim {
         }
         self.stopped = true;
         self.input(Input::Stop, || "the hub stops".to_owned());
-        settled::nothing_runs_after_a_stop(&self.hub.gauges());
+        self.tasks_are_left();
+        settled::nothing_runs_after_a_stop(self);
         self.later(0, 1000, Event::Restart);
     }
 
@@ -350,10 +378,23 @@ impl Sim {
         for id in open {
             self.forget(id);
         }
+        let in_order = (self.drained.is_some() || self.stopped) && self.dice.percent(50);
+        self.store_loses(in_order);
         self.settings.seed = self.settings.seed.wrapping_add(0x9e37_79b9);
         let (_, rules) = self.rules.last().copied().unwrap_or((self.now, Rules::First));
-        self.hub = Hub::new(self.settings.clone(), rules.policy());
         (self.drained, self.stopped, self.ends) = (None, false, 0);
+        self.epoch += 1;
+        self.tasks_are_restored();
+        let mut hub = Hub::new(self.settings.clone(), rules.policy());
+        let effects = self.restore(&mut hub);
+        self.hub = hub;
+        for fact in &effects.facts {
+            self.meet(fact);
+        }
+        self.store_hears(effects);
+        if self.settings.store && self.dice.percent(40) {
+            self.later(300, 6000, Event::Restart);
+        }
         self.ran.clear();
         self.done.clear();
         self.runs.clear();
@@ -361,7 +402,7 @@ impl Sim {
             let player = &mut self.players[agent];
             player.registered.clear();
             // What was open is forgotten, and asked for anew.
-            for intent in &mut player.intents {
+            for intent in player.intents.iter_mut().filter(|intent| intent.task.is_none()) {
                 (intent.window, intent.abandoned, intent.cancelled) = (None, false, false);
                 (intent.times_asked, intent.granted, intent.first) = (0, 0, None);
             }

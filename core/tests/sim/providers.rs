@@ -81,7 +81,7 @@ impl Sim {
                     self.send(
                         id,
                         encode(&accept(call), None),
-                        On::Accept { call: given.call, attempt: given.attempt },
+                        On::Accept { call: given.call, attempt: given.attempt, task: given.task },
                         |_| format!("ACCEPT {call}"),
                     );
                 }
@@ -117,7 +117,8 @@ impl Sim {
         let size = usize::try_from(self.dice.pick(&[0, 50, 900])).unwrap();
         body.resize(body.len().max(self.at_the_limit().unwrap_or(size)), b' ');
         let message = encode(&said, Some(&body));
-        let on = On::Piece { number: given.number, call: given.call, attempt: given.attempt };
+        let on =
+            On::Piece { number: given.number, call: given.call, attempt: given.attempt, task: given.task };
         self.send(id, message.clone(), on, |_| format!("CHUNK {call} #{}", said.seq));
         if self.dice.percent(1) {
             // Twice the same piece is one too many, but for a provider that begins again.
@@ -148,7 +149,7 @@ impl Sim {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.given.remove(&call);
         }
-        let on = if good { On::Answer(Box::new(given)) } else { On::Failed(given.call) };
+        let on = if good { On::Answer(Box::new(given)) } else { On::Failed(Box::new(given)) };
         self.send(id, message.clone(), on, |_| format!("RESULT {call} {text}"));
         if self.dice.percent(5) {
             self.send(id, message, On::Nothing, |_| format!("RESULT {call} {text} once more"));
@@ -158,7 +159,7 @@ impl Sim {
     /// The hub took this result as the end: from now on it remembers it, if the intent says so.
     pub(super) fn completed(&mut self, given: &Given) {
         let Some(intent) = self.intent(given.number) else { return };
-        if intent.is_fan_out() || intent.keep_ms == 0 {
+        if intent.is_fan_out() || intent.keep_ms == 0 || intent.task.is_some() {
             return;
         }
         let until = self.now.plus_ms(intent.keep_ms);

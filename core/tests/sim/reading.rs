@@ -47,8 +47,10 @@ impl Sim {
         if !frozen {
             invariants::empty_queues_have_no_bytes(&self.hub.gauges());
         }
+        let watched = self.to_be_watched();
         for (id, batch) in taken {
             self.hear(id, batch, true);
+            self.watches_agree(id, &watched);
         }
     }
 
@@ -140,7 +142,7 @@ impl Sim {
                 given.granted += credit.n;
                 let given = given.clone();
                 self.later(0, 300, Event::Work(id, credit.id));
-                if let Some(intent) = self.intent(given.number) {
+                if let Some(intent) = self.intent(given.number).filter(|intent| intent.task.is_none()) {
                     invariants::no_more_credit_than_was_given(intent, &given);
                 }
             }
@@ -162,6 +164,7 @@ impl Sim {
                 conn.last_given = conn.last_given.max(call.id);
                 true
             }
+            ToAgent::Result(result) if result.task_id.is_some() => false,
             ToAgent::Result(result) => {
                 let asked = result.id.and_then(|id| conn.asked.get_mut(&id));
                 // A part that would come behind the end is left out.
@@ -205,21 +208,30 @@ impl Sim {
             accepted: false,
             cancelled: false,
             notify: call.mode == CallMode::Notify,
+            task: call.task_id.map(|task| task.parse().expect("a task_id")),
         };
+        assert!(given.task.is_some() == (call.mode == CallMode::Task), "a task has its name: {call:?}");
         let kind = self.tried(id, &given);
+        let booked = self.task_given(id, &given);
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if kind != Try::Resumed && given.capability == "x.two" {
+        let since = booked.unwrap_or(conn.taken_since);
+        if kind != Try::Resumed
+            && given.capability == "x.two"
+            && booked.is_none_or(|at| at >= conn.registered)
+        {
             conn.taken += 1;
         }
         let conn = &self.conns[&id];
         let target = &self.players[conn.agent];
-        invariants::only_authorised_targets(self, conn, &given, kind);
-        invariants::nothing_new_to_who_is_out_of_routing(self, conn, &given, kind);
+        invariants::only_authorised_targets(self, conn, &given, kind, since);
+        invariants::nothing_new_to_who_is_out_of_routing(self, conn, &given, kind, since);
         invariants::no_request_id_runs_twice(self, id, &given, kind);
         invariants::quotas_hold(self.now, target, conn);
         if let Some(intent) = self.intent(number) {
             invariants::a_call_keeps_what_its_caller_said(intent, target, &given, call, body.len());
-            invariants::no_more_credit_than_was_given(intent, &given);
+            if given.task.is_none() {
+                invariants::no_more_credit_than_was_given(intent, &given);
+            }
         }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         assert!(call.id > conn.last_given, "ids_of_the_hub_only_grow: {}", call.id);
@@ -235,6 +247,10 @@ impl Sim {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         invariants::every_call_ends_exactly_once(conn, accept.id);
         let Some(asked) = conn.asked.get_mut(&accept.id) else { return };
+        asked.told.get_or_insert(now);
+        if accept.task_id.is_some() {
+            return self.task_accepted(id, accept);
+        }
         invariants::accept_comes_first(asked, accept);
         if let Some(intent) = asked.intent {
             let intent = &self.players[conn.agent].intents[intent];
@@ -256,6 +272,11 @@ impl Sim {
         let Some(asked) = conn.asked.get_mut(&chunk.id) else { return };
         invariants::chunks_are_gapless_and_within_credit(asked, chunk.target.unwrap_or_default(), chunk.seq);
         let intent = asked.intent;
+        if asked.question.is_some() {
+            self.watched(id, chunk.id, body);
+        }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(asked) = conn.asked.get_mut(&chunk.id) else { return };
         if let Some(intent) = intent {
             let intent = &self.players[conn.agent].intents[intent];
             let said = format!("{PIECE}{} {}", intent.number, chunk.seq);
@@ -281,6 +302,9 @@ impl Sim {
     }
 
     fn ended(&mut self, id: ConnectionId, result: &CallResult<'_>, body: Option<&[u8]>) {
+        if result.task_id.is_some() {
+            return self.task_ended(id, result, body);
+        }
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let call = result.id.expect("an id");
         invariants::every_call_ends_exactly_once(conn, call);
@@ -297,9 +321,13 @@ impl Sim {
         if let Some(intent) = asked.intent {
             let intent = &self.players[conn.agent].intents[intent];
             invariants::parts_add_up_to_the_summary(asked, intent, result);
-            invariants::no_deadline_comes_early(self.now, asked, intent, code);
             tries::attempts_stay_within_their_bound(intent, result);
-            if code == "cancelled" {
+            // What is said again may be the end that an earlier hub came to.
+            let before = result.duplicate && self.epoch > 0;
+            if !before {
+                invariants::no_deadline_comes_early(self.now, asked, intent, code);
+            }
+            if code == "cancelled" && !before {
                 invariants::only_the_asker_cancels(self.now, intent);
             }
             if result.cached && !result.duplicate && !asked.shared {
@@ -309,6 +337,11 @@ impl Sim {
                 let said = format!("done {} {}", intent.number, asked.body);
                 invariants::an_answer_is_of_its_own_call(&said, body);
             }
+        }
+        let question =
+            self.conns.get(&id).and_then(|conn| conn.asked.get(&call)).filter(|a| a.question.is_some());
+        if let Some(asked) = question.cloned() {
+            self.question_answered(id, &asked, result, body);
         }
         if !result.more
             && let Some(conn) = self.conns.get_mut(&id)

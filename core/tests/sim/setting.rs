@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use agent_reach_core::{BreakerSettings, Policy, Rule, Settings};
+use agent_reach_core::{BreakerSettings, Durable, Policy, Rule, Settings};
 
 use super::dice::Dice;
 use super::model::RESUME_MS;
+use super::store::STARTED_UNIX_MS;
+use super::tasks::REDELIVER_MS;
 
 /// Capabilities of the simulated world.
 pub(crate) const CAPABILITIES: [&str; 4] = ["x.one", "x.two", "x.three", "x.secret"];
@@ -53,6 +55,12 @@ pub(crate) fn settings(seed: u64, dice: &mut Dice) -> Settings {
         retry_base_ms: dice.pick(&[40, 200, 500]),
         retry_jitter_ms: dice.pick(&[0, 100]),
         queue_len: dice.pick(&[2, 10_000, 10_000]),
+        store: dice.percent(60),
+        started_unix_ms: STARTED_UNIX_MS,
+        durable: dice.pick(&[Durable::Tasks, Durable::Keyed, Durable::All, Durable::All]),
+        task_bytes: dice.pick(&[16_000, 1 << 20, 1 << 20]),
+        redeliver_ms: REDELIVER_MS,
+        return_ms: dice.pick(&[1000, 4000]),
         breaker: match dice.percent(60) {
             true => BreakerSettings { window_ms: 2000, min_success: 0.6, min_calls: 3, open_ms: 500 },
             false => BreakerSettings::default(),

@@ -3,9 +3,10 @@
 use agent_reach_core::{ConnectionId, Gauges};
 use agent_reach_protocol::{AgentStatus, Call, Update, encode};
 
-use super::model::{Asked, Event, On, RESUME_MS};
+use super::model::{Asked, Conn, Event, On, RESUME_MS};
 use super::setting::{BUDGET_MAX_MS, IN_FLIGHT, Rules};
-use super::{Sim, invariants};
+use super::tasks::REDELIVER_MS;
+use super::{Sim, invariants, tasks};
 use crate::world::{call, cancel, update};
 
 /// Time in which a probe is answered, in milliseconds.
@@ -24,15 +25,21 @@ impl Sim {
         for conn in self.conns.values_mut() {
             (conn.slow, conn.silence, conn.frozen, conn.lag_ms) = (false, None, None, 0);
         }
+        self.store.lag_ms = 0;
+        if self.store.ill {
+            self.store_recovers();
+        }
         self.wake_everybody();
         // Long enough for any budget, the slot of a cancelled call behind it, and who hung in between.
         self.end = self.now.plus_ms(2 * BUDGET_MAX_MS + RESUME_MS + 5000);
         while !self.is_settled() && self.step() {}
+        tasks::every_task_has_come_home(self);
         self.probe();
         self.end = self.now.plus_ms(PROBE_MS);
         while self.step() {}
         // Who left in between may have been away.
-        self.end = self.end.plus_ms(RESUME_MS + 1);
+        // Or still had something to confirm.
+        self.end = self.end.plus_ms(RESUME_MS + 2 * REDELIVER_MS + 1);
         while self.step() {}
         self.now = self.end;
         while self.hub.next_timeout().is_some_and(|next| next <= self.now) {
@@ -45,7 +52,13 @@ impl Sim {
 
     fn is_settled(&self) -> bool {
         let gauges = self.hub.gauges();
-        gauges.calls + gauges.in_flight + gauges.agents_away + gauges.watches == 0
+        let owed = |conn: &Conn| {
+            let own = self.players[conn.agent].name.as_str();
+            conn.welcomed && self.store.owed.iter().any(|(agent, _)| **agent == *own)
+        };
+        self.store.is_idle()
+            && !self.conns.values().any(owed)
+            && gauges.calls + gauges.in_flight + gauges.agents_away + gauges.watches == 0
             && self.conns.values().all(|conn| conn.link.is_empty() && !conn.pending)
     }
 
@@ -55,7 +68,8 @@ impl Sim {
         for id in open {
             self.later(0, 10, Event::Read(id));
             self.later(10, 20, Event::Keepalive(id));
-            let watches = self.conns[&id].asked.iter().filter(|(_, asked)| asked.intent.is_none());
+            let watches = self.conns[&id].asked.iter();
+            let watches = watches.filter(|(_, asked)| asked.intent.is_none() && asked.due.is_none());
             let watches: Vec<u64> = watches.map(|(call, _)| *call).collect();
             for watch in watches {
                 self.send(id, encode(&cancel(watch), None), On::Nothing, |_| format!("CANCEL {watch}"));
@@ -69,7 +83,8 @@ impl Sim {
 
     /// Takes every slot there is at once: none may have been lost.
     fn probe(&mut self) {
-        all_slots_are_free(self, registered(&self.hub.gauges()));
+        // And those that look whether anything is still to be delivered.
+        all_slots_are_free(self, 2 * registered(&self.hub.gauges()));
         self.set_rules(Rules::Open);
         let usable: Vec<ConnectionId> = self
             .conns
@@ -166,10 +181,12 @@ fn registered(gauges: &Gauges) -> usize {
 }
 
 /// A stopped hub has nobody, and runs nothing but what somebody left behind before.
-pub(super) fn nothing_runs_after_a_stop(gauges: &Gauges) {
+pub(super) fn nothing_runs_after_a_stop(sim: &Sim) {
+    let gauges = &sim.hub.gauges();
     let left = (registered(gauges), gauges.watches);
     assert!(left == (0, 0), "nothing_runs_after_a_stop: {gauges:?}");
-    let left = (gauges.calls, gauges.in_flight, gauges.open_bytes);
+    // Tasks that wait rest.
+    let left = (gauges.calls - sim.tasks.open.len(), gauges.in_flight, gauges.open_bytes);
     assert!(left == (0, 0, 0) || gauges.agents_away > 0, "nothing_runs_after_a_stop: {gauges:?}");
 }
 
@@ -178,12 +195,25 @@ pub(super) fn nothing_is_left_after_a_drain(sim: &Sim) {
     let over = sim.hub.next_timeout().is_none_or(|next| next > sim.now);
     if sim.drained.is_some() && over && sim.now >= sim.gone_by {
         let gauges = sim.hub.gauges();
-        nothing_runs_after_a_stop(&gauges);
+        nothing_runs_after_a_stop(sim);
         assert!(gauges.agents_away == 0, "nothing_is_left_after_a_drain: {gauges:?}");
     }
 }
 
 /// When everybody has left and every window has passed, nothing is left of anybody.
-pub(super) fn nothing_is_left(gauges: &Gauges) {
-    assert!(*gauges == Gauges::default(), "nothing_is_left: {gauges:?}");
+pub(super) fn nothing_is_left(sim: &Sim) {
+    let gauges = sim.hub.gauges();
+    let resting = sim.tasks.open.len();
+    if sim.drained.is_some() && resting > 0 {
+        // Tasks that wait are left to the next hub.
+        let left = (gauges.calls, gauges.in_flight, gauges.timers, gauges.connections, gauges.outbound_bytes);
+        assert!(left == (resting, 0, 0, 0, 0), "nothing_is_left: {gauges:?} but for {resting} tasks");
+        return;
+    }
+    let store_ill = sim.stopped && gauges.store_ill;
+    assert!(gauges == Gauges { store_ill, ..Gauges::default() }, "nothing_is_left: {gauges:?}");
+    for (id, stored) in &sim.store.tasks {
+        let over = stored.end.is_some() || sim.stopped;
+        assert!(over, "an_accepted_task_is_never_lost: {id} has no end: {stored:?}");
+    }
 }

@@ -52,6 +52,9 @@ impl Sim {
     pub(super) fn tried(&mut self, id: ConnectionId, given: &Given) -> Try {
         let Some(conn) = self.conns.get(&id) else { return Try::First };
         let agent = conn.agent;
+        if let Some(task) = given.task {
+            return self.task_tried(task, given.attempt, conn.life, agent);
+        }
         let came_back = self.players[agent].lived.get(&conn.life).is_some_and(|times| *times > 1);
         let run = self.runs.entry(given.call).or_default();
         let here_before = run.given.values().any(|(other, _)| *other == id);

@@ -22,13 +22,15 @@ pub(super) fn after_every_step(sim: &mut Sim, gauges: &Gauges) {
     }
 }
 
-/// No capability has more calls waiting than its queue takes, and the gauge counts them all.
+/// No capability has more calls waiting than its queue takes, beside tasks, and the gauge counts them all.
 fn queues_stay_within_their_bound(sim: &Sim, gauges: &Gauges) {
     let queued = sim.hub.queued();
     let all: usize = queued.iter().map(|(_, len)| len).sum();
     let longest = queued.iter().map(|(_, len)| *len).max().unwrap_or_default();
     assert!(
-        all == gauges.waiting && longest <= sim.settings.queue_len && all <= gauges.calls,
+        all == gauges.waiting
+            && longest <= sim.settings.queue_len + sim.tasks.open.len()
+            && all <= gauges.calls,
         "queues_stay_within_their_bound: {queued:?} of {}, {gauges:?}",
         sim.settings.queue_len
     );
@@ -49,10 +51,11 @@ impl Sim {
             return;
         }
         let Some((_, rules)) = self.rules.last().copied() else { return };
-        let (calls, moved) = (self.hub.counters().frames_out(Kind::Call), self.fallbacks());
+        let calls = self.hub.counters().frames_out(Kind::Call) + self.tasks.booked;
+        let moved = self.fallbacks();
         self.say_rules(rules);
         *self.met.entry("poked").or_default() += 1;
-        let given = self.hub.counters().frames_out(Kind::Call) - calls;
+        let given = self.hub.counters().frames_out(Kind::Call) + self.tasks.booked - calls;
         // One that gives up its agent may go to another now.
         let moved = self.fallbacks() - moved;
         assert!(given <= moved, "nobody_waits_for_who_could_take_it: {given} calls could go, {moved} moved");
@@ -77,6 +80,7 @@ impl Sim {
 
     /// Calls that wait, that ended, that were given.
     fn account(&self) -> (usize, u64, u64) {
-        (self.hub.gauges().waiting, self.ends, self.hub.counters().frames_out(Kind::Call))
+        let given = self.hub.counters().frames_out(Kind::Call) + self.tasks.booked;
+        (self.hub.gauges().waiting, self.ends, given)
     }
 }
