@@ -311,7 +311,7 @@ pub(super) async fn submit(mut call: CallBuilder<Payload>, args: &CallArgs) -> R
         return Ok(FAILED);
     }
     let reply = tokio::time::timeout(HOMECOMING, task.reply()).await;
-    going.is_over();
+    going.ended();
     match reply {
         Ok(reply) => reply.map(|reply| call::completed(reply, args)),
         Err(_) => {
@@ -325,7 +325,7 @@ pub(super) async fn submit(mut call: CallBuilder<Payload>, args: &CallArgs) -> R
 struct Going(String);
 
 impl Going {
-    fn is_over(mut self) {
+    fn ended(mut self) {
         self.0.clear();
     }
 }

@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::notes::Past;
 use super::time::Now;
-use super::types::{Outcome, Past};
+use super::types::Outcome;
 use crate::payload::Payload;
 
 /// Most bytes kept, with the bodies. 64 MiB.

@@ -8,6 +8,7 @@ mod asked;
 mod backoff;
 mod link;
 pub(crate) mod memory;
+mod notes;
 mod outbound;
 mod registration;
 mod results;
@@ -28,6 +29,7 @@ use asked::Asked;
 pub(crate) use backoff::{Backoff, Rng};
 use link::{Link, Liveness, Phase, Terms};
 pub(crate) use memory::Memory;
+pub(crate) use notes::{Note, Past, Says};
 use outbound::Outbound;
 use registration::Change;
 pub(crate) use registration::Registration;
@@ -36,8 +38,8 @@ pub(crate) use running::disk::interrupted;
 pub(crate) use time::Now;
 pub use types::{Acceptance, Load, Reply};
 pub(crate) use types::{
-    CallEvent, CallKey, CallSpec, Effect, Failure, Input, Invocation, Note, Outcome, Pairs, Past, RunKey,
-    Says, TaskEnd, Work, put,
+    CallEvent, CallKey, CallSpec, Effect, Failure, Input, Invocation, Outcome, Pairs, RunKey, TaskEnd, Work,
+    put,
 };
 
 use crate::errors::{CloseReason, Code, ConnectError};

@@ -8,6 +8,7 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
+use super::notes::Note;
 use crate::errors::{Attempt, CallError, CloseReason, ConnectError};
 use crate::payload::Payload;
 use crate::provide::Capability;
@@ -216,40 +217,6 @@ pub(crate) struct Invocation {
 pub(crate) enum Outcome {
     Completed(Payload),
     Failed(Failure),
-}
-
-/// What an earlier life of the process left in the dedupe file.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Past {
-    pub(crate) intent: Arc<str>,
-    pub(crate) fingerprint: u64,
-    pub(crate) outcome: Outcome,
-    pub(crate) execution: Duration,
-    /// How long ago it was written.
-    pub(crate) age: Duration,
-}
-
-/// A line for the dedupe file.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Note {
-    /// Who waits for it to be written: [`Work::Noted`] tells. `None`: nobody.
-    pub(crate) run: Option<RunKey>,
-    pub(crate) intent: Arc<str>,
-    pub(crate) fingerprint: u64,
-    pub(crate) says: Says,
-    /// Of a task: it must outlive a crash of the machine, and not only of the process.
-    pub(crate) task: bool,
-}
-
-/// What a line of the dedupe file says of an intent.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Says {
-    /// A handler is about to run for it.
-    Begun,
-    /// It ended so, after this time.
-    Ended(Outcome, Duration),
-    /// It may run again.
-    Free,
 }
 
 /// A RESULT that is no result.

@@ -13,7 +13,8 @@ use super::Running;
 use crate::errors::HandlerError;
 use crate::session::Context;
 use crate::session::memory::Served;
-use crate::session::types::{Effect, Failure, Note, Outcome, RunKey, Says};
+use crate::session::notes::{Note, Says};
+use crate::session::types::{Effect, Failure, Outcome, RunKey};
 
 /// Of an intent that an earlier life of the process began and did not end.
 pub(crate) fn interrupted() -> Failure {
