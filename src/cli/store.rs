@@ -41,7 +41,7 @@ pub enum StoreCommand {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct FileArgs {
-    /// The configuration file whose [store] names it
+    /// The configuration file, whose section store names it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The database file itself
