@@ -122,3 +122,18 @@ fn an_id_that_the_store_might_have_known_and_does_not_is_asked_for_once() {
     w.input(Input::Store(StoreNews::Answered { number: 1, answer: Answer::Key(None) }));
     assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=1"]);
 }
+
+#[test]
+fn a_stored_call_that_asks_for_no_task_ends_as_what_cannot_be_read() {
+    let mut w = World::with_store(Settings::default());
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write();
+    for stored in w.disk.tasks.values_mut() {
+        stored.new.call = encode(&call(1, "echo"), None);
+    }
+    w.crash(Settings { started_unix_ms: 2_000_000, ..Settings::default() });
+    w.write();
+    assert_eq!(w.stored().outcome.as_deref(), Some("internal"));
+    assert_eq!((w.hub.gauges().calls, w.hub.gauges().open_bytes), (0, 0));
+}

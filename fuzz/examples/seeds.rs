@@ -105,6 +105,32 @@ fn scripts() -> Vec<(&'static str, Vec<u8>)> {
             "lost-provider",
             [one(), call(1, &[0]), all_read.clone(), close(0), wait(4), all_read.clone()].concat(),
         ),
+        (
+            "task",
+            [
+                one(),
+                call(1, &[2, 2]),
+                vec![0x7e, 0x7e],
+                all_read.clone(),
+                accept(0),
+                complete(0),
+                vec![0x7e],
+                all_read.clone(),
+            ]
+            .concat(),
+        ),
+        (
+            "task-after-restart",
+            [
+                one(),
+                call(1, &[2, 2]),
+                vec![0x7e, 0x7e, 0xae, 0],
+                provider(0, 0),
+                vec![0x7e],
+                all_read.clone(),
+            ]
+            .concat(),
+        ),
         ("takeover", [one(), caller(2, 1), call(2, &[0]), all_read.clone(), wait(3)].concat()),
         (
             "watch",

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{Call, CallResult, ErrorCode, Policy, ResultStatus, ToHub, encode, read_to_hub};
+use agent_reach_protocol::{
+    Call, CallMode, CallResult, ErrorCode, Policy, ResultStatus, ToHub, encode, read_to_hub,
+};
 
 use super::{TASK_BYTES, Task};
-use crate::calls::{Asker, Ended, Failure, Stage, Tried};
+use crate::calls::{Asker, Ended, Failure, Stage, Tried, is_fan_out};
 use crate::effects::{Effects, Outcome};
 use crate::fingerprint::Fingerprint;
 use crate::hub::{Hub, Turn};
@@ -19,9 +21,11 @@ impl Hub {
     pub fn restore_task(&mut self, now: Now, open: OpenTask, effects: &mut Effects) {
         let turn = &mut Turn { now, fx: effects };
         let OpenTask { task, moved } = &open;
-        let Ok((ToHub::Call(asking), body)) = read_to_hub(&task.call, None) else {
+        let read = read_to_hub(&task.call, None);
+        let Ok((ToHub::Call(asking), body)) = read else { return self.end_unreadable(turn, &open) };
+        if asking.mode != Some(CallMode::Task) || is_fan_out(&asking) {
             return self.end_unreadable(turn, &open);
-        };
+        }
         let asker = Asker {
             key: usize::MAX,
             serial: 0,

@@ -74,7 +74,11 @@ impl Conn {
         if let ToAgent::Result(result) = &envelope
             && !result.more
         {
-            let id = result.id.expect("no task, so every RESULT has the id of its CALL");
+            let Some(id) = result.id else {
+                assert!(result.task_id.is_some(), "only a task's end has no id: {result:?}");
+                self.last_read = Some(message.clone());
+                return;
+            };
             let open = self.open.entry(id).or_default();
             *open = open.checked_sub(1).unwrap_or_else(|| panic!("a second end of call {id}"));
         }
