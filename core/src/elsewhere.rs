@@ -3,6 +3,8 @@
 //! Two ids may have one number, and there is a bound of how many are known by number: past it the store is asked about
 //! every id. So it may be asked in vain; nothing is ever missed.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
 use hashbrown::HashTable;
 use slab::Slab;
 
@@ -29,6 +31,49 @@ pub(crate) struct Elsewhere {
     most: usize,
     /// Until when there may be ids without a number here.
     unsure_until: Now,
+    coming: Coming,
+}
+
+/// Numbers of ids of which the store may say that it does not know them though it does, or will: the change that brings
+/// them there is on its way, or a question from before it was written is not answered.
+#[derive(Debug, Default)]
+struct Coming {
+    /// Each with its latest change.
+    numbers: BTreeMap<u64, u64>,
+    /// Changes that are not written.
+    unwritten: BTreeMap<u64, u64>,
+    /// The latest change that is.
+    written: u64,
+    /// Questions about ids that are not answered.
+    asked: BTreeSet<u64>,
+    /// Changes that are written, with the latest question from before.
+    settling: VecDeque<(u64, u64, u64)>,
+}
+
+impl Coming {
+    fn add(&mut self, number: u64, change: u64) {
+        if change > self.written {
+            self.numbers.insert(number, change);
+            self.unwritten.insert(change, number);
+        } else if !self.asked.is_empty() {
+            self.numbers.insert(number, change);
+            self.settle(number, change);
+        }
+    }
+
+    fn settle(&mut self, number: u64, change: u64) {
+        self.settling.push_back((self.asked.last().copied().unwrap_or(0), number, change));
+    }
+
+    /// Lets go of those that no open question is from before.
+    fn let_go(&mut self) {
+        let first = self.asked.first().copied().unwrap_or(u64::MAX);
+        while let Some((_, number, change)) = self.settling.pop_front_if(|(asked, ..)| *asked < first) {
+            if self.numbers.get(&number) == Some(&change) {
+                self.numbers.remove(&number);
+            }
+        }
+    }
 }
 
 impl Elsewhere {
@@ -79,6 +124,46 @@ impl Elsewhere {
         }
     }
 
+    /// Notes that the store knows a number from a change on, and not before.
+    pub(crate) fn comes_with(&mut self, number: u64, change: u64) {
+        self.coming.add(number, change);
+    }
+
+    /// Whether what the store says of a number cannot be relied on.
+    pub(crate) fn is_coming(&self, number: u64) -> bool {
+        self.coming.numbers.contains_key(&number)
+    }
+
+    /// The store has written all changes up to this one.
+    pub(crate) fn written(&mut self, up_to: u64) {
+        self.coming.written = self.coming.written.max(up_to);
+        while let Some(first) = self.coming.unwritten.first_entry().filter(|first| *first.key() <= up_to) {
+            let (change, number) = first.remove_entry();
+            self.coming.settle(number, change);
+        }
+        self.coming.let_go();
+    }
+
+    /// A change will never be written.
+    pub(crate) fn refused(&mut self, change: u64) {
+        if let Some(number) = self.coming.unwritten.remove(&change) {
+            self.coming.settle(number, change);
+            self.coming.let_go();
+        }
+    }
+
+    /// The store is asked about an id.
+    pub(crate) fn asks(&mut self, question: u64) {
+        self.coming.asked.insert(question);
+    }
+
+    /// It has answered, and what it said was taken in; or nobody wants to know any more.
+    pub(crate) fn answered(&mut self, question: u64) {
+        if self.coming.asked.remove(&question) {
+            self.coming.let_go();
+        }
+    }
+
     /// Takes a number out.
     pub(crate) fn remove(&mut self, number: u64) {
         let slots = &self.slots;
@@ -125,6 +210,31 @@ mod tests {
         elsewhere.insert(7, NOW.plus_ms(10));
         elsewhere.remove(7);
         assert!(!elsewhere.has(NOW, 7) && elsewhere.is_empty());
+    }
+
+    #[test]
+    fn a_number_is_coming_until_the_last_change_of_it_is_written() {
+        let mut elsewhere = Elsewhere::new(1 << 20);
+        elsewhere.comes_with(7, 3);
+        elsewhere.comes_with(8, 2);
+        elsewhere.comes_with(7, 5);
+        let coming = |elsewhere: &Elsewhere| [7, 8].map(|number| elsewhere.is_coming(number));
+        elsewhere.written(1);
+        assert_eq!(coming(&elsewhere), [true, true]);
+        elsewhere.asks(9);
+        elsewhere.written(4);
+        assert_eq!(coming(&elsewhere), [true, true], "the ninth question is from before");
+        elsewhere.asks(10);
+        elsewhere.answered(9);
+        assert_eq!(coming(&elsewhere), [true, false]);
+        elsewhere.written(5);
+        elsewhere.comes_with(8, 1);
+        assert_eq!(coming(&elsewhere), [true, true], "what is written may have been asked for before");
+        elsewhere.answered(10);
+        elsewhere.comes_with(8, 1);
+        assert_eq!(coming(&elsewhere), [false, false]);
+        let Coming { numbers, unwritten, settling, asked, .. } = &elsewhere.coming;
+        assert!(numbers.is_empty() && unwritten.is_empty() && settling.is_empty() && asked.is_empty());
     }
 
     #[test]

@@ -23,10 +23,10 @@ pub(crate) type Ends = smallvec::SmallVec<[Bytes; 1]>;
 enum State {
     /// The call with this index runs.
     Open(usize),
-    /// Ended so. `stored`: the store keeps it as well.
-    Ended { ends: Ends, until: Now, bytes: usize, good_at: Option<Now>, stored: bool },
-    /// It was this task, whose end the store keeps.
-    Task { task: TaskId, until: Now },
+    /// Ended so. `stored`: the change that has the store keep it as well.
+    Ended { ends: Ends, until: Now, bytes: usize, good_at: Option<Now>, stored: Option<u64> },
+    /// It was this task, whose end the store keeps, from this change on.
+    Task { task: TaskId, until: Now, change: u64 },
 }
 
 impl State {
@@ -109,6 +109,8 @@ pub(crate) enum Known {
     Task(TaskId),
     /// The store knows, or once did.
     Elsewhere,
+    /// The store is to know, and does not yet, or cannot be relied on yet.
+    Coming,
     /// Nothing, but the store may know more ids than are known here.
     Unsure,
     /// It asked for something else.
@@ -122,8 +124,8 @@ pub(crate) struct Kept {
     pub(crate) until: Now,
     /// When it came about, if it is a result that a later call for the same may have in the place of none.
     pub(crate) good_at: Option<Now>,
-    /// The store keeps it as well.
-    pub(crate) stored: bool,
+    /// The change that has the store keep it as well.
+    pub(crate) stored: Option<u64>,
 }
 
 /// All remembered request ids.
@@ -206,6 +208,7 @@ impl Memory {
         let key = self.key(identity, request_id);
         let found = self.find(key, identity).and_then(|index| self.entries.get(index as usize));
         match found {
+            None if self.elsewhere.is_coming(key.number()) => Known::Coming,
             None if self.elsewhere.has(now, key.number()) => Known::Elsewhere,
             None if self.elsewhere.is_unsure(now) => Known::Unsure,
             None => Known::No,
@@ -225,10 +228,34 @@ impl Memory {
         self.elsewhere.insert(number, until);
     }
 
-    /// Notes that the store keeps a request id no more.
+    /// Notes that the store does not know a request id, unless it has come to know it since it was asked.
     pub(crate) fn is_nowhere(&mut self, identity: &str, request_id: &str) {
         let number = self.key(identity, request_id).number();
-        self.elsewhere.remove(number);
+        if !self.elsewhere.is_coming(number) {
+            self.elsewhere.remove(number);
+        }
+    }
+
+    /// The store has written all changes up to this one.
+    pub(crate) fn written(&mut self, up_to: u64) {
+        self.elsewhere.written(up_to);
+    }
+
+    /// The store will not write these changes.
+    pub(crate) fn refused(&mut self, changes: &[u64]) {
+        for change in changes {
+            self.elsewhere.refused(*change);
+        }
+    }
+
+    /// The store is asked about a request id.
+    pub(crate) fn asks(&mut self, question: u64) {
+        self.elsewhere.asks(question);
+    }
+
+    /// It has answered, and what it said was taken in; or nobody wants to know any more.
+    pub(crate) fn answered(&mut self, question: u64) {
+        self.elsewhere.answered(question);
     }
 
     /// Whose an entry is, and what it asks for.
@@ -275,9 +302,9 @@ impl Memory {
     }
 
     /// Keeps which task a request id was for. Returns how many others were forgotten for it.
-    pub(crate) fn end_task(&mut self, index: u32, task: TaskId, until: Now) -> usize {
+    pub(crate) fn end_task(&mut self, index: u32, task: TaskId, until: Now, change: u64) -> usize {
         let Some(entry) = self.entries.get_mut(index as usize) else { return 0 };
-        entry.state = State::Task { task, until };
+        entry.state = State::Task { task, until, change };
         self.expiry.push(until, index);
         self.make_room()
     }
@@ -290,14 +317,16 @@ impl Memory {
             if !self.ends_at(soonest, until) {
                 continue;
             }
-            let stored = self.entries.get(soonest as usize).filter(|entry| match &entry.state {
-                State::Ended { stored, .. } => *stored,
-                State::Task { .. } => true,
-                State::Open(_) => false,
+            let stored = self.entries.get(soonest as usize).and_then(|entry| match &entry.state {
+                State::Ended { stored, .. } => Some((entry.key.number(), (*stored)?)),
+                State::Task { change, .. } => Some((entry.key.number(), *change)),
+                State::Open(_) => None,
             });
-            match stored.map(|entry| entry.key.number()) {
-                Some(number) => self.elsewhere.insert(number, until),
-                None => forgotten += 1,
+            if let Some((number, change)) = stored {
+                self.elsewhere.insert(number, until);
+                self.elsewhere.comes_with(number, change);
+            } else {
+                forgotten += 1;
             }
             self.remove(soonest);
         }

@@ -12,7 +12,7 @@ const NOW: Now = Now::from_micros(0);
 
 /// An end that only memory keeps.
 fn kept(text: &'static str, until_ms: u64) -> Kept {
-    Kept { ends: ends(text), until: NOW.plus_ms(until_ms), good_at: None, stored: false }
+    Kept { ends: ends(text), until: NOW.plus_ms(until_ms), good_at: None, stored: None }
 }
 
 #[test]
@@ -102,15 +102,19 @@ fn past_the_bound_what_the_store_keeps_is_known_to_be_there_and_not_counted_as_f
     let mut forgotten = 0;
     for n in 0..100_u64 {
         let entry = memory.open(&identity, &format!("r{n}"), print, 0);
-        let stored = n % 2 == 0;
+        let stored = (n % 2 == 0).then_some(n + 1);
         forgotten += memory.end(entry, Kept { stored, ..kept("e", 100 + n) });
     }
     let gone = 100 - memory.len();
     assert!(gone > 10 && forgotten == gone / 2, "{forgotten} of {gone} that had no room");
+    assert!(matches!(memory.look_up(NOW, "identity", "r0", print), Known::Coming), "it is not written yet");
+    memory.is_nowhere("identity", "r0");
+    memory.written(100);
     assert!(matches!(memory.look_up(NOW, "identity", "r0", print), Known::Elsewhere));
     assert!(matches!(memory.look_up(NOW, "identity", "r1", print), Known::No));
     assert!(matches!(memory.look_up(NOW, "identity", "r99", print), Known::Ended(_)));
     memory.is_nowhere("identity", "r0");
+    assert!(matches!(memory.look_up(NOW, "identity", "r0", print), Known::No));
     memory.expire(NOW.plus_ms(1000));
     assert!(matches!(memory.look_up(NOW.plus_ms(1000), "identity", "r0", print), Known::No));
     assert!(memory.is_empty());
@@ -121,7 +125,7 @@ fn a_task_that_has_ended_is_known_by_its_name() {
     let (mut memory, identity) = memory(1 << 20);
     let print = Fingerprint::of("a", None).of_task();
     let entry = memory.open(&identity, "r", print, 0);
-    memory.end_task(entry, TaskId::from_bits(9), NOW.plus_ms(10));
+    memory.end_task(entry, TaskId::from_bits(9), NOW.plus_ms(10), 1);
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Task(task) if task.bits() == 9));
     let call = Fingerprint::of("a", None);
     assert!(

@@ -124,6 +124,51 @@ fn an_id_that_the_store_might_have_known_and_does_not_is_asked_for_once() {
 }
 
 #[test]
+fn an_id_whose_end_is_on_its_way_to_the_store_is_not_taken_for_a_new_one() {
+    // No end has room in memory.
+    let mut w = World::with_store(Settings { dedupe_bytes: 0, ..Settings::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    let kept = |id| Call { request_id: Some("r"), ..call(id, "echo") };
+    w.say("c", &kept(1));
+    w.say("p", &completed(1));
+    assert_eq!((w.heard("p"), w.disk.waiting()), (vec!["CALL 1 echo by=c try=1".to_owned()], 1));
+    let end = w.heard("c").pop();
+    w.say("c", &kept(2));
+    assert_eq!(w.heard("c"), ["RESULT 2 overloaded retryable"]);
+    w.write();
+    w.say("c", &kept(3));
+    w.write();
+    assert_eq!(w.heard("p"), [""; 0], "it ran once");
+    assert_eq!(end.as_deref(), Some("RESULT 1 completed of=p"));
+    assert_eq!(w.heard("c"), ["RESULT 3 completed of=p duplicate"]);
+}
+
+#[test]
+fn an_answer_from_before_a_call_ran_does_not_have_it_run_again() {
+    let mut w = World::with_store(Settings { dedupe_bytes: 0, ..Settings::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    let kept = |id| Call { request_id: Some("r"), ..call(id, "echo") };
+    // The hub knows that the store may know "r", which it does not.
+    w.say("c", &kept(1));
+    w.say("p", &completed(1));
+    w.write();
+    w.disk.calls.clear();
+    w.say("c", &kept(2));
+    w.say("c", &kept(3));
+    let asked = |number| Input::Store(StoreNews::Answered { number, answer: Answer::Key(None) });
+    w.input(asked(1));
+    w.say("p", &completed(2));
+    w.write_some(1);
+    w.heard("p");
+    // Read before the second run was written.
+    w.input(asked(2));
+    assert_eq!(w.heard("p"), [""; 0]);
+    assert_eq!(w.heard("c").last().map(String::as_str), Some("RESULT 3 overloaded retryable"));
+}
+
+#[test]
 fn a_stored_call_that_asks_for_no_task_ends_as_what_cannot_be_read() {
     let mut w = World::with_store(Settings::default());
     w.join("c", caller("c"));

@@ -191,6 +191,10 @@ impl Hub {
                 turn.fx.facts.push(Fact::Dedupe(DedupeOutcome::Conflict));
                 Err(Self::conflict(request_id))
             }
+            Known::Coming => {
+                let message = format!("the end of request_id {request_id:?} is being written");
+                Err(Failure::overloaded(&message).into())
+            }
             // Once is enough: it may be unsure for hours.
             Known::Unsure if store_asked => Ok(false),
             Known::Elsewhere | Known::Unsure => {

@@ -43,14 +43,6 @@ impl Hub {
         // A failure that another try may mend frees the id.
         let retryable = ended.failure.as_ref().is_some_and(|failure| failure.retryable);
         let keep_ms = if retryable { 0 } else { call.keep_ms.min(self.settings.task_keep_ms) };
-        match keep_ms {
-            0 => self.memory.remove(call.entry),
-            _ => {
-                let forgotten = self.memory.end_task(call.entry, task.id, turn.now.plus_ms(keep_ms));
-                self.forgot(turn, forgotten);
-                self.sweep_later(turn.now);
-            }
-        }
         let outcome = ended.outcome();
         let state = if outcome == Outcome::Completed { TaskState::Succeeded } else { TaskState::Failed };
         let attempt = u32::try_from(task.earlier + call.attempts.len()).unwrap_or(u32::MAX);
@@ -88,7 +80,16 @@ impl Hub {
             keep_until: at.saturating_add(keep_ms),
             end,
         };
-        self.change_then(turn, Change::Ended(Box::new(change)), After::End(Box::new(waiting)));
+        let change = self.change_then(turn, Change::Ended(Box::new(change)), After::End(Box::new(waiting)));
+        match keep_ms {
+            0 => self.memory.remove(call.entry),
+            _ => {
+                let until = turn.now.plus_ms(keep_ms);
+                let forgotten = self.memory.end_task(call.entry, task.id, until, change);
+                self.forgot(turn, forgotten);
+                self.sweep_later(turn.now);
+            }
+        }
     }
 
     /// The store has the end of a task: everybody who waits is told.

@@ -21,17 +21,23 @@ use crate::text::CallId;
 use crate::time::Now;
 
 impl Hub {
-    /// Has the end of a call written, if it is to be known for long. Whether it is.
-    pub(crate) fn store_call(&mut self, turn: &mut Turn<'_>, call: &Call, ends: &Ends, until: Now) -> bool {
+    /// Has the end of a call written, if it is to be known for long: the number of that change.
+    pub(crate) fn store_call(
+        &mut self,
+        turn: &mut Turn<'_>,
+        call: &Call,
+        ends: &Ends,
+        until: Now,
+    ) -> Option<u64> {
         let durable = match self.settings.durable {
             Durable::Tasks => false,
             Durable::Keyed => call.keep_ms > limits::KEEP_MS_MADE,
             Durable::All => true,
         };
         if !durable || !self.settings.store || !self.tasks.writable {
-            return false;
+            return None;
         }
-        let Some((identity, fingerprint)) = self.memory.asked(call.entry) else { return false };
+        let (identity, fingerprint) = self.memory.asked(call.entry)?;
         let kept = KeptCall {
             identity,
             request_id: Arc::clone(&call.request_id),
@@ -39,8 +45,7 @@ impl Hub {
             until: self.unix(until),
             ends: ends.to_vec(),
         };
-        self.change(turn, Change::Call(Box::new(kept)));
-        true
+        Some(self.change(turn, Change::Call(Box::new(kept))))
     }
 
     /// A request id that only the store may know: the CALL waits for what it says.
@@ -58,7 +63,9 @@ impl Hub {
             now: self.unix(turn.now),
         };
         let message = Bytes::copy_from_slice(message);
-        self.ask_store(turn, key, asking, question, |waiter| Waits::Key(waiter, message))
+        self.ask_store(turn, key, asking, question, |waiter| Waits::Key(waiter, message))?;
+        self.memory.asks(self.tasks.questions);
+        Ok(())
     }
 
     /// The store knows a request id, or does not any more: then the CALL is a new one.

@@ -86,12 +86,13 @@ impl Hub {
     }
 
     /// Has something written, and something follow then.
-    pub(super) fn change_then(&mut self, turn: &mut Turn<'_>, change: Change, after: After) {
+    pub(super) fn change_then(&mut self, turn: &mut Turn<'_>, change: Change, after: After) -> u64 {
         let number = self.change(turn, change);
         if let After::End(ended) = &after {
             self.tasks.ending.insert(ended.row.id, number);
         }
         self.tasks.after.push_back((number, after));
+        number
     }
 
     /// Asks the store on behalf of a CALL, which is open until the answer comes.
@@ -188,11 +189,13 @@ impl Hub {
 
     /// The connection of a CALL that waits for the store is gone.
     pub(crate) fn forget_question(&mut self, number: u64) {
+        self.memory.answered(number);
         self.tasks.waits.remove(&number);
     }
 
     /// The caller no longer wants to know.
     pub(crate) fn cancel_question(&mut self, turn: &mut Turn<'_>, number: u64) {
+        self.memory.answered(number);
         let Some(waits) = self.tasks.waits.remove(&number) else { return };
         if let Some(waiter) = waits.waiter() {
             self.answered(waiter);
@@ -230,6 +233,7 @@ impl Hub {
     pub(crate) fn on_store(&mut self, turn: &mut Turn<'_>, news: StoreNews) {
         match news {
             StoreNews::Written { up_to } => {
+                self.memory.written(up_to);
                 while self.tasks.after.front().is_some_and(|(number, _)| *number <= up_to) {
                     let Some((_, after)) = self.tasks.after.pop_front() else { return };
                     match after {
@@ -240,6 +244,7 @@ impl Hub {
                 }
             }
             StoreNews::Refused { numbers, reason } => {
+                self.memory.refused(&numbers);
                 let refused: Vec<TaskId> = self
                     .tasks
                     .after
@@ -261,9 +266,10 @@ impl Hub {
     }
 
     fn on_answer(&mut self, turn: &mut Turn<'_>, number: u64, answer: Answer) {
-        let Some(waits) = self.no_longer_waits(number) else { return };
+        let Some(waits) = self.no_longer_waits(number) else { return self.memory.answered(number) };
         let connection = waits.waiter().map(|waiter| waiter.connection);
         self.take_answer(turn, waits, answer);
+        self.memory.answered(number);
         if let Some(connection) = connection {
             self.close_if_idle(turn, connection);
         }
