@@ -43,6 +43,16 @@ pub(super) enum Job {
     Errand(Errand),
 }
 
+/// What a step of the sweep has left of what has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// There is more.
+    Some,
+    /// There is more, and some of it should have gone long ago.
+    Late,
+}
+
 /// What came of a [`Job`].
 pub(super) enum Done {
     /// Of a batch: how many were ignored, or all of it back.
@@ -50,7 +60,7 @@ pub(super) enum Done {
     /// Of a probe.
     Probe(Result<(), StoreError>),
     /// Of a step: whether there is more.
-    Sweep(Result<bool, StoreError>),
+    Sweep(Result<Left, StoreError>),
     /// Of records or an errand.
     Other(Result<(), StoreError>),
 }
@@ -286,8 +296,14 @@ impl Desk {
             Done::Probe(Ok(())) => self.recovered(),
             Done::Probe(Err(error)) => self.failed(now, error),
             Done::Sweep(more) => {
-                if more == Ok(true) {
-                    self.next_sweep = now + self.options.sweep_every.0;
+                let took = job.map_or(Duration::ZERO, |job| now.saturating_duration_since(job.since));
+                let rest = match &more {
+                    Ok(Left::Some) => Some(took.saturating_mul(self.options.sweep_rest)),
+                    Ok(Left::Late) => Some(took),
+                    Ok(Left::Nothing) | Err(_) => None,
+                };
+                if let Some(rest) = rest {
+                    self.next_sweep = now + rest.max(self.options.sweep_every.0);
                 }
                 self.came_back(now, more.map(drop));
             }

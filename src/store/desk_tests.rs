@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agent_reach_core::{Change, KeptCall, Moved, StoreNews, TaskState};
 use bytes::Bytes;
 
-use super::desk::{Batch, Desk, Done, Job};
+use super::desk::{Batch, Desk, Done, Job, Left};
 use super::figures::Counters;
 use super::handle_tests::task;
 use super::{StoreError, StoreErrorKind, StoreOptions};
@@ -31,7 +31,7 @@ impl World {
         let mut world =
             Self { desk: Desk::new(options, Arc::clone(&counters), now), counters, now, taken: Vec::new() };
         assert_eq!(world.next(), "sweep");
-        world.desk.done(now, Done::Sweep(Ok(false)));
+        world.desk.done(now, Done::Sweep(Ok(Left::Nothing)));
         world
     }
 
@@ -258,13 +258,22 @@ fn steps_of_the_sweep_follow_each_other_while_there_is_more() {
     let mut world = World::new(|options| {
         options.sweep_every = (Duration::from_millis(20), Duration::from_secs(1));
     });
-    for more in [true, true, false] {
-        world.advance(if more { 1000 } else { 20 });
-        assert_eq!(world.next(), "sweep");
-        world.desk.done(world.now, Done::Sweep(Ok(more)));
+    let mut step = |after: u64, took, left| {
+        world.advance(after - 1);
         assert_eq!(world.next(), "nothing");
-    }
-    world.advance(999);
+        world.advance(1);
+        assert_eq!(world.next(), "sweep");
+        world.advance(took);
+        world.desk.done(world.now, Done::Sweep(Ok(left)));
+        assert_eq!(world.next(), "nothing");
+    };
+    step(1000, 0, Left::Some);
+    step(20, 5, Left::Some);
+    // It rests for long beside what it took, unless it is late.
+    step(5 * 32, 50, Left::Late);
+    step(50, 1, Left::Late);
+    step(20, 5, Left::Nothing);
+    world.advance(994);
     assert_eq!(world.next(), "nothing");
     world.advance(1);
     assert_eq!(world.next(), "sweep");

@@ -295,15 +295,17 @@ impl Store for MemoryStore {
         }
         expired.sort_unstable();
         let all = expired.len();
+        let first = expired.first().map(|(at, ..)| *at);
         let gone = within(expired.into_iter(), bounds.rows, bounds.bytes, |(_, _, size)| *size);
         gone.iter().for_each(|(_, id, _)| self.remove(*id));
         let mut keys: Vec<_> = self.keys.iter().filter(|(_, key)| !key.is_kept(now)).collect();
         keys.sort_by_key(|(_, key)| key.until);
+        let oldest = first.into_iter().chain(keys.first().map(|(_, key)| key.until)).min();
         let keys: Vec<_> = keys.into_iter().take(bounds.rows).map(|(name, _)| name.clone()).collect();
         keys.iter().for_each(|name| drop(self.keys.remove(name)));
         let blocks = self.sweep_records(bounds);
         let more = gone.len() < all || keys.len() == bounds.rows || blocks == bounds.rows;
-        Ok(Swept { tasks: gone.len(), keys: keys.len(), blocks, more })
+        Ok(Swept { tasks: gone.len(), keys: keys.len(), blocks, more, oldest })
     }
 
     fn due_callbacks(&mut self, now: u64, most: usize, busy: &Busy) -> Result<Vec<DueCallback>, StoreError> {

@@ -205,6 +205,8 @@ pub struct Swept {
     pub blocks: usize,
     /// Whether there is more.
     pub more: bool,
+    /// Of what it removed that had a time to end: the earliest. Milliseconds since the Unix epoch.
+    pub oldest: Option<u64>,
 }
 
 /// The end of a task that is to be delivered to a URL.

@@ -24,10 +24,14 @@ pub struct StoreOptions {
     pub log_bytes: u64,
     /// Largest file; `None`: what the disk has. Bytes.
     pub max_bytes: Option<u64>,
-    /// Most tasks, keys and blocks of records that one step of the sweep removes. Default 200.
+    /// Most tasks, keys and blocks of records that one step of the sweep removes. Default 100.
     pub sweep_rows: usize,
-    /// Pauses of the sweep: between its steps, and when nothing has expired. Default 20 ms and 1 s.
+    /// Pauses of the sweep: between its steps at least, and when nothing has expired. Default 20 ms and 1 s.
     pub sweep_every: (Duration, Duration),
+    /// How many times as long as a step took the sweep rests after it, while nothing has been expired for more than an
+    /// hour: calls are to notice little of it. What has been expired for longer is removed in half of the time.
+    /// Default 32.
+    pub sweep_rest: u32,
     /// How long records are kept. Default 7 days.
     pub records_for: Duration,
     /// How many bytes of records are kept. Default 256 MiB.
@@ -52,8 +56,9 @@ impl StoreOptions {
             backlog_bytes: 64 << 20,
             log_bytes: 256 << 20,
             max_bytes: None,
-            sweep_rows: 200,
+            sweep_rows: 100,
             sweep_every: (Duration::from_millis(20), Duration::from_secs(1)),
+            sweep_rest: 32,
             records_for: Duration::from_secs(7 * 24 * 3600),
             records_bytes: 256 << 20,
             records_every: Duration::from_millis(200),

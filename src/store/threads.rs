@@ -10,12 +10,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use agent_reach_core::{Answer, Ask, StoreNews};
 
-use super::desk::{Batch, Desk, Done, Errand, Job};
+use super::desk::{Batch, Desk, Done, Errand, Job, Left};
 use super::figures::Counters;
 use super::{OpenStore, Record, RecordBlock, Store, StoreError, StoreErrorKind, StoreOptions, SweepBounds};
 
 /// Most bytes of bodies that a step of the sweep removes.
 const SWEEP_BYTES: usize = 4 << 20;
+/// What has been expired for so long is removed with less regard for the others.
+const LATE_MS: u64 = 3_600_000;
 /// Most blocks of records that are made at once.
 const MOST_RECORDS: usize = 65_536;
 
@@ -256,7 +258,7 @@ impl Writing {
         }
     }
 
-    fn sweep(&mut self) -> Result<bool, StoreError> {
+    fn sweep(&mut self) -> Result<Left, StoreError> {
         let now = unix_ms();
         let keep = u64::try_from(self.options.records_for.as_millis()).unwrap_or(u64::MAX);
         let bounds = SweepBounds {
@@ -267,7 +269,12 @@ impl Writing {
         };
         let swept = self.keeper.with(|store| store.sweep(now, bounds))?;
         self.counters.swept.fetch_add((swept.tasks + swept.keys + swept.blocks) as u64, Relaxed);
-        Ok(swept.more)
+        let late = swept.oldest.is_some_and(|at| at.saturating_add(LATE_MS) < now);
+        Ok(match (swept.more, late) {
+            (false, _) => Left::Nothing,
+            (true, false) => Left::Some,
+            (true, true) => Left::Late,
+        })
     }
 
     fn records(&mut self) -> Result<(), StoreError> {

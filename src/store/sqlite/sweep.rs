@@ -21,11 +21,20 @@ pub(super) fn step(
     bounds: SweepBounds,
     tally: &mut Tally,
 ) -> Result<Swept, StoreError> {
+    let oldest = oldest(connection, now)?;
     let (tasks, more_tasks) = tasks(connection, now, bounds, tally)?;
     let keys = keys(connection, now, bounds)?;
     let blocks = blocks(connection, bounds, tally)?;
     let more = more_tasks || keys == bounds.rows || blocks == bounds.rows;
-    Ok(Swept { tasks, keys, blocks, more })
+    Ok(Swept { tasks, keys, blocks, more, oldest })
+}
+
+/// When the first of what is expired did.
+fn oldest(connection: &Connection, now: u64) -> Result<Option<u64>, StoreError> {
+    let sql = "SELECT min(at) FROM (SELECT min(expires) AS at FROM tasks WHERE expires <= ?1
+        UNION ALL SELECT min(until) FROM keys WHERE open = 0 AND until <= ?1)";
+    let at: Option<i64> = connection.prepare_cached(sql)?.query_row([number(now)], |row| row.get(0))?;
+    Ok(at.and_then(|at| u64::try_from(at).ok()))
 }
 
 fn tasks(
