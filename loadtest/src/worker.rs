@@ -13,6 +13,36 @@ use crate::jobs::{AgentsJob, Job, Order, Tally};
 /// Descriptors that a worker needs beside its connections.
 const SPARE_DESCRIPTORS: u64 = 256;
 
+/// Where a process of the load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Where the scheduler likes.
+    Anywhere,
+    /// On the first core.
+    First,
+    /// On the second core, behind all that is not nice.
+    Behind,
+}
+
+impl Place {
+    /// This program once more, there.
+    ///
+    /// # Errors
+    /// When it is not known where this program is.
+    pub(crate) fn command(self) -> Result<Command> {
+        let program = std::env::current_exe()?;
+        let before: &[&str] = match self {
+            Self::Anywhere => return Ok(Command::new(program)),
+            Self::First => &["taskset", "-c", "0"],
+            Self::Behind => &["nice", "-n", "10", "taskset", "-c", "1"],
+        };
+        let mut words = before.iter();
+        let mut command = Command::new(words.next().context("a command")?);
+        command.args(words).arg(program);
+        Ok(command)
+    }
+}
+
 /// A worker process. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -28,7 +58,16 @@ impl Worker {
     /// # Errors
     /// When the process cannot be started.
     pub(crate) fn start(job: &Job) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        Self::start_at(job, Place::Anywhere)
+    }
+
+    /// The same, at a place of its own.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub(crate) fn start_at(job: &Job, place: Place) -> Result<Self> {
+        let mut child = place
+            .command()?
             .arg("worker")
             .arg(serde_json::to_string(job)?)
             .stdin(Stdio::piped())

@@ -1,7 +1,7 @@
 //! The canary, seen from who measures: a pair that calls all the while in a process of its own.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 
 use super::{PATIENCE, micros_each};
 use crate::client::Endpoint;
+use crate::worker::Place;
 
 /// Lines before what it says counts: connections are made and code is loaded.
 const WARM_UP_LINES: usize = 20;
@@ -39,8 +40,9 @@ impl Canary {
     ///
     /// # Errors
     /// When the process cannot be started.
-    pub(super) fn start(endpoint: &Endpoint) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+    pub(super) fn start(endpoint: &Endpoint, place: Place) -> Result<Self> {
+        let mut child = place
+            .command()?
             .arg("canary")
             .args(["--hub", &endpoint.address.to_string(), "--certs"])
             .arg(&endpoint.certs)

@@ -12,7 +12,7 @@ use crate::hub::Hub;
 use crate::jobs::{DeafJob, GenerousJob, Job, Order};
 use crate::process;
 use crate::report::Bar;
-use crate::worker::Worker;
+use crate::worker::{Place, Worker};
 
 /// Sessions that were ended since their reader does not read.
 const SLOW_CONSUMERS: &str = "agent_reach_slow_consumers_total";
@@ -44,6 +44,10 @@ pub(crate) struct DeafLoad {
     #[arg(long, value_name = "N", default_value = "3", value_parser = seconds)]
     #[serde(skip)]
     quiet: Duration,
+    /// The canary has a core of its own, and agent and reader what the hub leaves of the second one: so what the hub
+    /// does to the canary is told apart from what they do
+    #[arg(long)]
+    apart: bool,
 }
 
 /// Arguments of `loadtest deaf`.
@@ -106,21 +110,17 @@ fn once(load: &DeafLoad, how: How, run: &mut Run) -> Result<()> {
     let endpoint = hub.endpoint();
     let giver =
         GenerousJob { endpoint: endpoint.clone(), number: GROUP, groups: GROUPS, piece: piece as usize };
-    let mut giver = Worker::start(&Job::Generous(giver))?;
+    let [own, theirs] = if load.apart { [Place::First, Place::Behind] } else { [Place::Anywhere; 2] };
+    let mut giver = Worker::start_at(&Job::Generous(giver), theirs)?;
     giver.ask(Order::Count)?;
-    let mut canary = Canary::start(&endpoint)?;
+    let mut canary = Canary::start(&endpoint, own)?;
     canary.warm_up()?;
     run.progress.wait(load.quiet);
     let quiet = canary.heard()?;
 
     let before = process::memory(hub.pid())?.resident;
-    let mut deaf = Worker::start(&Job::Deaf(DeafJob {
-        endpoint,
-        group: GROUP,
-        pieces,
-        stream,
-        reads: how == How::Read,
-    }))?;
+    let job = DeafJob { endpoint, group: GROUP, pieces, stream, reads: how == How::Read };
+    let mut deaf = Worker::start_at(&Job::Deaf(job), theirs)?;
     deaf.ask(Order::Start)?;
     let began = Instant::now();
     let sent = aim(&mut giver, aimed, &hub)?;

@@ -19,6 +19,8 @@ pub(super) const MEASUREMENTS: usize = 4;
 const RATE: Bar = Bar { limit: 5000.0, aim: 10_000.0 };
 /// The slowest hundredth of ACCEPTs at half the rate, in milliseconds.
 const P99: Bar = Bar { limit: 20.0, aim: 10.0 };
+/// How long tasks are accepted at most that nobody works on: they stay open, and a hub has a bound for all of those.
+const ALONE: Duration = Duration::from_secs(2);
 /// Batches that were written.
 const FLUSHES: &str = "agent_reach_store_flush_seconds_count";
 const FLUSH_TIME: &str = "agent_reach_store_flush_seconds_sum";
@@ -62,9 +64,9 @@ fn once(load: &TasksLoad, about: &str, pace: Pace, until: Until, run: &mut Run) 
     run.progress.say(about);
     let hub = run.hub()?;
     let endpoint = hub.endpoint();
-    let workers = match until {
-        Until::Accepted => 0,
-        Until::Ended => load.agents,
+    let (workers, span) = match until {
+        Until::Accepted => (0, load.seconds.min(ALONE)),
+        Until::Ended => (load.agents, load.seconds),
     };
     let mut agents = Agents::start(&AgentsJob {
         endpoint: endpoint.clone(),
@@ -79,12 +81,12 @@ fn once(load: &TasksLoad, about: &str, pace: Pace, until: Until, run: &mut Run) 
     let mut callers = Worker::start(&Job::Submit(SubmitJob { endpoint, callers, body, pace, each: None }))?;
     callers.ask(Order::Connect)?;
     callers.ask(Order::Start)?;
-    run.progress.wait(WARM_UP.min(load.seconds));
+    run.progress.wait(WARM_UP.min(span));
 
     callers.ask(Order::Count)?;
     let flushes = batches(&hub)?;
     let meter = Meter::start(hub.pid(), [callers.pid()].into_iter().chain(agents.pids()))?;
-    let tally = run.watch(load.seconds, || callers.ask(Order::Count), |tally| tally.calls)?;
+    let tally = run.watch(span, || callers.ask(Order::Count), |tally| tally.calls)?;
     let usage = meter.stop()?;
     let [count, time] = batches(&hub)?;
     agents.count()?;
