@@ -4,6 +4,8 @@
 //! what it read, takes what is to be written, and leaves. A task of its own for the core would cost every
 //! frame two more wake-ups, and wake-ups are what a hop costs (ADR 0001).
 
+mod inbound;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,16 +14,17 @@ use std::task::Waker;
 use std::time::Duration;
 
 use agent_reach_core::{
-    Batch, ConnectionId, Counters, Effects, Fact, Gauges, Hub, Input, Now, Outgoing, Peer, Policy, Settings,
-    StoreNews,
+    Batch, ConnectionId, Counters, Effects, Gauges, Hub, Input, Now, Outgoing, Peer, Policy, Reloaded,
+    Settings, StoreNews,
 };
-use agent_reach_protocol::FieldError;
-use bytes::Bytes;
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub use inbound::{Inbound, Observer};
+
 use crate::store::StoreHandle;
+use crate::transport::trust::Distrust;
 
 /// Most messages that are handed in at once: they are decoded under the lock.
 const TURN_MESSAGES: usize = 32;
@@ -30,43 +33,9 @@ const BATCH_FRAMES: usize = 64;
 /// About the most bytes that a connection takes to write at once.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Hears what happened, off the lock.
-pub trait Observer: Send + Sync + 'static {
-    /// One fact of the core.
-    fn fact(&self, fact: &Fact);
-    /// How long the oldest of a batch was inside the hub, from its arrival to its being taken for writing.
-    fn hop(&self, inside: Duration);
-}
-
-/// What a connection read.
-#[derive(Debug)]
-pub enum Inbound {
-    /// A message, as MessagePack, and what the JSON edge found wrong with it.
-    Message(Bytes, Option<FieldError>),
-    /// A ping or pong.
-    Alive,
-    /// Something that cannot be an envelope of this subprotocol.
-    Untrusted(String),
-    /// A message over the limit.
-    TooLarge,
-    /// The WebSocket is broken: nothing that is given to this connection reaches its peer any more.
-    Broken,
-    /// One of our own messages that cannot be turned into the peer's encoding.
-    Undeliverable(Bytes, String),
-}
-
-impl Inbound {
-    fn into_input(self, connection: ConnectionId) -> Input {
-        match self {
-            Self::Message(message, fault) => Input::Message { connection, message, fault },
-            Self::Alive => Input::Alive { connection },
-            Self::Untrusted(reason) => Input::Untrusted { connection, reason },
-            Self::TooLarge => Input::TooLarge { connection },
-            Self::Broken => Input::Closed { connection },
-            Self::Undeliverable(message, reason) => Input::Undeliverable { connection, message, reason },
-        }
-    }
-}
+/// How many connections are woken in one go to judge their peers again, and the pause after that.
+const WAKE_AT_ONCE: usize = 16;
+const WAKE_PAUSE: Duration = Duration::from_millis(2);
 
 /// The core, and what has to change together with it.
 struct Inner {
@@ -155,6 +124,43 @@ impl Driver {
         self.settle(self.lock(), self.now(), [Input::Unidentified { connection, reason }], None);
     }
 
+    /// Ends a connection whose peer is trusted no more.
+    pub fn distrust(&self, connection: ConnectionId, distrust: Distrust) {
+        let revoked = distrust == Distrust::Revoked;
+        self.settle(self.lock(), self.now(), [Input::CredentialsEnded { connection, revoked }], None);
+    }
+
+    /// Wakes every connection, so that each judges its peer by what is trusted now: a few at a time, since judging
+    /// takes a signature or two, and calls are not to wait for all of them.
+    pub async fn wake_all(&self) {
+        let mut first = 0;
+        loop {
+            let wakers: Vec<Waker> = {
+                let inner = self.lock();
+                if first >= inner.connections.capacity() {
+                    return;
+                }
+                let places = first..first + WAKE_AT_ONCE;
+                places.filter_map(|place| inner.connections.get(place)?.waker.clone()).collect()
+            };
+            first += WAKE_AT_ONCE;
+            if !wakers.is_empty() {
+                wakers.into_iter().for_each(Waker::wake);
+                tokio::time::sleep(WAKE_PAUSE).await;
+            }
+        }
+    }
+
+    /// New rules.
+    pub fn set_policy(&self, policy: Policy) {
+        self.settle(self.lock(), self.now(), [Input::SetPolicy(policy)], None);
+    }
+
+    /// Answers [`Observer::reload`].
+    pub fn reloaded(&self, number: u64, outcome: Result<Reloaded, String>) {
+        self.settle(self.lock(), self.now(), [Input::Reloaded { number, outcome }], None);
+    }
+
     /// One turn of a connection: hands in a bounded part of what it read, takes what it is to write. When
     /// nothing is left to write its task is woken as soon as that changes.
     pub fn turn(
@@ -226,11 +232,6 @@ impl Driver {
             return Some("draining");
         }
         inner.hub.is_store_ill().then_some("store cannot be written")
-    }
-
-    /// Whether the hub takes new sessions.
-    pub fn is_draining(&self) -> bool {
-        self.lock().hub.is_draining()
     }
 
     /// How many calls wait for each capability; `None`: for those that nobody ever offered.
@@ -323,6 +324,7 @@ impl Driver {
             for fact in &effects.facts {
                 self.observer.fact(fact);
             }
+            effects.reloads.iter().for_each(|number| self.observer.reload(*number));
             effects.clear();
             taken
         })

@@ -5,20 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach_core::{BreakerSettings, Durable, Fact, Outcome, Policy, Settings};
+use agent_reach_core::{BreakerSettings, Durable, Fact, Outcome, RELOADS_MAX, Settings};
 use agent_reach_protocol::ErrorCode;
-use agent_reach_protocol::names::{NameError, Pattern};
+use rustls::ServerConfig;
 use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::config::{self, Config, Problem};
+use crate::config::{self, Config};
 use crate::driver::{Driver, Observer};
 use crate::http::{self, AllowedHosts, ServeOptions};
 use crate::keeping::{KeepError, Keeping, unix_ms};
-use crate::policy_file::{PolicyFile, Rule};
+use crate::reload::{LoadError, Order, Reloader, Sources};
 use crate::store::StoreHandle;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{Metrics, tls_reason};
@@ -26,7 +26,8 @@ use crate::transport::identity::IdentityError;
 use crate::transport::listener::{Accepted, Gatekeeper, Limits, Listener};
 use crate::transport::sockets::Tcp;
 use crate::transport::threads::Threads;
-use crate::transport::tls::{self, TlsError};
+use crate::transport::tls;
+use crate::transport::trust::Trust;
 
 /// How long closing connections get after the drain before the process ends anyway.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -44,12 +45,9 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// Certificates cannot be used.
+    /// Certificates or the policy cannot be used.
     #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The policy file cannot be used.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Policy(Vec<Problem>),
+    Load(#[from] LoadError),
     /// The system has no threads for connections.
     #[error("agents.threads: cannot start them: {0}")]
     Threads(std::io::Error),
@@ -83,6 +81,7 @@ pub struct Server {
     driver: Arc<Driver>,
     store: StoreHandle,
     ready: Ready,
+    orders: mpsc::Sender<Order>,
     drain_ms: u64,
     tasks: JoinSet<()>,
 }
@@ -93,17 +92,18 @@ impl Server {
     /// # Errors
     /// When an address, a certificate or the policy cannot be used. Nothing is left running then.
     pub async fn start(config: &Config, dir: Option<&Path>) -> Result<Self, StartError> {
-        let policy = match &config.policy {
-            Some(policy) => rules(&PolicyFile::load(&policy.file).map_err(StartError::Policy)?)?,
-            None => Policy::open(),
-        };
-        let tls = tls::server_config(&config.tls_files())?;
+        let sources = Sources::of(config);
+        let loaded = sources.load()?;
         let agents = bind("agents.listen", config.agents.listen).await?;
         let threads = Threads::start(config.agents.threads as usize).map_err(StartError::Threads)?;
         let metrics = Arc::new(Metrics::new());
+        loaded.tell(&metrics);
+        let (tls, http_tls, policy, live) = loaded.split();
         let (keeping, restored) = Keeping::open(config, &metrics)?;
         let (store, keeping) = (keeping.store(), Arc::new(keeping));
-        let watcher = Arc::new(Watcher { metrics, keeping: Arc::clone(&keeping) });
+        // Room for every reload that the core has open, and for a signal.
+        let (orders, orders_at) = mpsc::channel(RELOADS_MAX + 1);
+        let watcher = Arc::new(Watcher { metrics, keeping: Arc::clone(&keeping), reloads: orders.clone() });
         let hub = keeping.hub(settings(config)?, policy, restored);
         let driver = Driver::over(hub, store.clone(), Arc::clone(&watcher) as Arc<dyn Observer>);
         keeping.connect(&driver);
@@ -112,8 +112,9 @@ impl Server {
             tasks.spawn(deliveries);
         }
 
+        let http_tls = http_tls.map(watch::Sender::new);
         let http = match &config.http {
-            Some(section) => Some(health(section, &driver, &mut tasks).await?),
+            Some(section) => Some(health(section, http_tls.as_ref(), &driver, &mut tasks).await?),
             None => None,
         };
         let metrics = match &config.metrics {
@@ -130,9 +131,19 @@ impl Server {
             dir: dir.map(|dir| dir.display().to_string()),
             console: None,
         };
+        let trust = Trust::new(tls);
+        let reloader = Reloader {
+            sources,
+            driver: Arc::clone(&driver),
+            trust: Arc::clone(&trust),
+            http: http_tls,
+            metrics: Arc::clone(&watcher.metrics),
+            orders: orders_at,
+        };
+        tasks.spawn(reloader.run(live));
         let listener = Listener {
             sockets: Tcp::new(agents, threads),
-            tls,
+            trust,
             driver: Arc::clone(&driver),
             limits: limits(config),
             gatekeeper: watcher,
@@ -140,7 +151,7 @@ impl Server {
         tasks.spawn(listener.run());
         warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
-        Ok(Self { driver, store, ready, drain_ms: config.agents.drain_ms, tasks })
+        Ok(Self { driver, store, ready, orders, drain_ms: config.agents.drain_ms, tasks })
     }
 
     /// Where it can be reached.
@@ -161,6 +172,13 @@ impl Server {
     /// The hub itself.
     pub fn driver(&self) -> Arc<Driver> {
         Arc::clone(&self.driver)
+    }
+
+    /// Has certificates, revocation lists and the policy read again, unless that is ordered already.
+    pub fn reload(&self) {
+        if self.orders.try_send(Order::Signal).is_err() {
+            warn!("a reload is under way, and others wait for it");
+        }
     }
 
     /// Drains: no new sessions, open calls may finish, every connection is told and closed. Listeners stay
@@ -186,6 +204,7 @@ impl Server {
 /// Serves health. Gives its address.
 async fn health(
     section: &config::Http,
+    tls: Option<&watch::Sender<Arc<ServerConfig>>>,
     driver: &Arc<Driver>,
     tasks: &mut JoinSet<()>,
 ) -> Result<String, StartError> {
@@ -195,10 +214,7 @@ async fn health(
     let hub = Arc::clone(driver);
     let routes = http::health_router(move || hub.unready());
     let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
-    let tls = match (&section.cert, &section.key) {
-        (Some(cert), Some(key)) => Some(watch::channel(tls::http_server_config(cert, key)?).1),
-        _ => None,
-    };
+    let tls = tls.map(watch::Sender::subscribe);
     let options = ServeOptions { tls, ..ServeOptions::default() };
     tasks.spawn(http::serve(socket, router, options, std::future::pending()));
     Ok(address)
@@ -250,6 +266,9 @@ fn limits(config: &Config) -> Limits {
         handshakes: config.agents.max_handshakes as usize,
         handshake: Duration::from_millis(config.agents.handshake_timeout_ms),
         max_message: config.limits.max_message,
+        connections_each: (config.agents.max_connections_per_address > 0)
+            .then_some(config.agents.max_connections_per_address as usize),
+        handshakes_each: config.agents.max_handshakes_per_address as usize,
     }
 }
 
@@ -298,31 +317,11 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
     })
 }
 
-/// The rules of a policy file, which was checked when it was read.
-fn rules(file: &PolicyFile) -> Result<Policy, StartError> {
-    let rule = |rule: &Rule| -> Result<agent_reach_core::Rule, NameError> {
-        let patterns = |texts: &[String]| {
-            texts.iter().map(|text| text.parse::<Pattern>()).collect::<Result<Vec<_>, _>>()
-        };
-        Ok(agent_reach_core::Rule {
-            identity: (rule.identity != "*").then(|| rule.identity.clone()),
-            agent_ids: rule.agent_ids.clone(),
-            provide: patterns(&rule.provide)?,
-            call: patterns(&rule.call)?,
-        })
-    };
-    let rules = file.rules.iter().map(rule).collect::<Result<_, _>>().map_err(|error| {
-        let message = error.to_string();
-        StartError::Policy(vec![Problem { file: "policy".into(), line: None, key: "rules".into(), message }])
-    })?;
-    let dictionary = file.dictionary().map(Arc::new);
-    Ok(Policy { version: file.version, rules, aliases: file.aliases.clone(), dictionary })
-}
-
 /// Writes down what the core and the listener say.
 struct Watcher {
     metrics: Arc<Metrics>,
     keeping: Arc<Keeping>,
+    reloads: mpsc::Sender<Order>,
 }
 
 impl Observer for Watcher {
@@ -330,6 +329,13 @@ impl Observer for Watcher {
         self.metrics.record(fact);
         logging::log_fact(fact);
         self.keeping.fact(fact);
+    }
+
+    fn reload(&self, number: u64) {
+        // There is room for all that the core has open.
+        if self.reloads.try_send(Order::Operator(number)).is_err() {
+            tracing::error!(number, "a reload was not taken");
+        }
     }
 
     fn hop(&self, inside: Duration) {

@@ -18,6 +18,8 @@ pub struct Effects {
     pub changes: Vec<(u64, Change)>,
     /// What the store is asked.
     pub asks: Vec<Ask>,
+    /// Reloads of the shell's files that are asked for; each is answered by [`crate::Input::Reloaded`].
+    pub reloads: Vec<u64>,
 }
 
 impl Effects {
@@ -27,6 +29,7 @@ impl Effects {
         self.facts.clear();
         self.changes.clear();
         self.asks.clear();
+        self.reloads.clear();
     }
 }
 

@@ -68,7 +68,10 @@ impl Coming {
     /// Lets go of those that no open question is from before.
     fn let_go(&mut self) {
         let first = self.asked.first().copied().unwrap_or(u64::MAX);
-        while let Some((_, number, change)) = self.settling.pop_front_if(|(asked, ..)| *asked < first) {
+        while let Some((_, number, change)) =
+            self.settling.front().copied().filter(|(asked, ..)| *asked < first)
+        {
+            self.settling.pop_front();
             if self.numbers.get(&number) == Some(&change) {
                 self.numbers.remove(&number);
             }
@@ -144,12 +147,14 @@ impl Elsewhere {
         self.coming.let_go();
     }
 
-    /// A change will never be written.
-    pub(crate) fn refused(&mut self, change: u64) {
-        if let Some(number) = self.coming.unwritten.remove(&change) {
-            self.coming.settle(number, change);
-            self.coming.let_go();
+    /// These changes will never be written.
+    pub(crate) fn refused(&mut self, changes: &[u64]) {
+        for change in changes {
+            if let Some(number) = self.coming.unwritten.remove(change) {
+                self.coming.settle(number, *change);
+            }
         }
+        self.coming.let_go();
     }
 
     /// The store is asked about an id.

@@ -90,6 +90,8 @@ pub struct Hub {
     pub(crate) watch_waiting: usize,
     pub(crate) next_call: u64,
     pub(crate) tasks: Tasks,
+    /// Reloads that the shell was asked for and has not answered.
+    pub(crate) reloads: usize,
     sweep_at: Option<Now>,
     epoch: u32,
 }
@@ -125,6 +127,7 @@ impl Hub {
             watch_waiting: 0,
             next_call: 1,
             tasks: Tasks::new(settings.store),
+            reloads: 0,
             sweep_at: None,
             epoch,
             settings,
@@ -162,6 +165,7 @@ impl Hub {
             Input::Drain { drain_ms } => self.on_drain(turn, drain_ms),
             Input::Stop => self.on_stop(turn),
             Input::Store(news) => self.on_store(turn, news),
+            Input::Reloaded { number, outcome } => self.on_reloaded(turn, number, outcome),
             Input::SetPolicy(policy) => self.on_policy(turn, policy),
             Input::Tick => self.on_tick(turn),
         }

@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 use crate::elsewhere::Elsewhere;
 use crate::expiry::Expiry;
 use crate::fingerprint::Fingerprint;
+use crate::request_key::Key;
 use crate::store::TaskId;
 use crate::time::Now;
 
@@ -39,25 +40,6 @@ impl State {
     }
 }
 
-/// Stands for the text of a request id. The seed is the hub's secret, and only ids of one identity are ever compared
-/// by it: who could make two meet would take its own for another of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key(u128);
-
-impl Key {
-    /// What its place in the index goes by.
-    const fn tag(self) -> u32 {
-        let [a, b, c, d, ..] = self.0.to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
-    }
-
-    /// What stands for it where only the store keeps more.
-    const fn number(self) -> u64 {
-        let [.., a, b, c, d, e, f, g, h] = self.0.to_le_bytes();
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
-    }
-}
-
 #[derive(Debug)]
 struct Entry {
     key: Key,
@@ -74,7 +56,7 @@ impl Entry {
 
     /// What its place among the results goes by. Who makes many fingerprints meet slows down its own calls.
     const fn result_tag(&self) -> u32 {
-        Key(self.fingerprint.bits()).tag()
+        Key::new(self.fingerprint.bits()).tag()
     }
 }
 
@@ -141,7 +123,7 @@ pub(crate) struct Memory {
     /// Of ends. What it names may be gone already, or be another's by now.
     expiry: Expiry,
     /// What only the store keeps.
-    elsewhere: Elsewhere,
+    pub(crate) elsewhere: Elsewhere,
     bytes: usize,
     bound: usize,
     seed: u64,
@@ -180,7 +162,7 @@ impl Memory {
 
     fn key(&self, identity: &str, request_id: &str) -> Key {
         let seed = xxh3_64_with_seed(identity.as_bytes(), self.seed);
-        Key(xxh3_128_with_seed(request_id.as_bytes(), seed))
+        Key::new(xxh3_128_with_seed(request_id.as_bytes(), seed))
     }
 
     fn find(&self, key: Key, identity: &str) -> Option<u32> {
@@ -234,28 +216,6 @@ impl Memory {
         if !self.elsewhere.is_coming(number) {
             self.elsewhere.remove(number);
         }
-    }
-
-    /// The store has written all changes up to this one.
-    pub(crate) fn written(&mut self, up_to: u64) {
-        self.elsewhere.written(up_to);
-    }
-
-    /// The store will not write these changes.
-    pub(crate) fn refused(&mut self, changes: &[u64]) {
-        for change in changes {
-            self.elsewhere.refused(*change);
-        }
-    }
-
-    /// The store is asked about a request id.
-    pub(crate) fn asks(&mut self, question: u64) {
-        self.elsewhere.asks(question);
-    }
-
-    /// It has answered, and what it said was taken in; or nobody wants to know any more.
-    pub(crate) fn answered(&mut self, question: u64) {
-        self.elsewhere.answered(question);
     }
 
     /// Whose an entry is, and what it asks for.

@@ -109,7 +109,7 @@ fn past_the_bound_what_the_store_keeps_is_known_to_be_there_and_not_counted_as_f
     assert!(gone > 10 && forgotten == gone / 2, "{forgotten} of {gone} that had no room");
     assert!(matches!(memory.look_up(NOW, "identity", "r0", print), Known::Coming), "it is not written yet");
     memory.is_nowhere("identity", "r0");
-    memory.written(100);
+    memory.elsewhere.written(100);
     assert!(matches!(memory.look_up(NOW, "identity", "r0", print), Known::Elsewhere));
     assert!(matches!(memory.look_up(NOW, "identity", "r1", print), Known::No));
     assert!(matches!(memory.look_up(NOW, "identity", "r99", print), Known::Ended(_)));

@@ -6,6 +6,7 @@ use agent_reach_protocol::FieldError;
 use bytes::Bytes;
 
 use crate::authz::Policy;
+use crate::reload::Reloaded;
 use crate::store::StoreNews;
 
 /// One WebSocket, as the shell names it. An index is used again after its connection is closed; the
@@ -100,6 +101,13 @@ pub enum Input {
     Stop,
     /// The store has written, cannot write, or answers.
     Store(StoreNews),
+    /// The shell has read its files again, or could not use them, in which case nothing has changed.
+    Reloaded {
+        /// Which of [`crate::Effects::reloads`].
+        number: u64,
+        /// What is new, or what is wrong with which file.
+        outcome: Result<Reloaded, String>,
+    },
     /// New rules. Sessions that they no longer allow end.
     SetPolicy(Policy),
     /// Time has passed: what [`crate::Hub::next_timeout`] named is due.

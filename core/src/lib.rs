@@ -30,6 +30,8 @@ mod outbound;
 mod quota;
 mod registration;
 mod registry;
+mod reload;
+mod request_key;
 mod rng;
 mod routing;
 mod schema;
@@ -52,6 +54,7 @@ pub use hub::Hub;
 pub use input::{ConnectionId, Input, Peer};
 pub use meta::HUB_CAPABILITIES;
 pub use outbound::{Batch, Outgoing};
+pub use reload::{RELOADS_MAX, Reloaded};
 pub use settings::{CallbackCheck, Callbacks, Durable, Settings};
 pub use stats::{Counters, Gauges};
 pub use store::{

@@ -18,12 +18,13 @@ use crate::views::{
 };
 
 /// Every capability that the hub provides.
-pub const HUB_CAPABILITIES: [&str; 12] = [
+pub const HUB_CAPABILITIES: [&str; 13] = [
     "hub.agents.list",
     "hub.agents.get",
     "hub.agents.disconnect",
     "hub.capabilities.list",
     "hub.calls.list",
+    "hub.config.reload",
     "hub.events.watch",
     "hub.tasks.list",
     "hub.tasks.get",
@@ -32,9 +33,6 @@ pub const HUB_CAPABILITIES: [&str; 12] = [
     "hub.traces.get",
     "hub.stats",
 ];
-
-/// What the design has and this version has not.
-const LATER: [&str; 1] = ["hub.config.reload"];
 
 /// Room that a list leaves in its message for the header, in bytes.
 const HEADER_ROOM: usize = 4096;
@@ -203,13 +201,10 @@ impl Hub {
             "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
             "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
             "hub.stats" => self.stats(),
+            "hub.config.reload" => return self.ask_reload(turn, key, asking),
             "hub.events.watch" => return self.watch_events(turn, key, asking, body),
             "hub.tasks.list" | "hub.tasks.get" | "hub.tasks.cancel" | "hub.tasks.watch" => {
                 return self.ask_tasks(turn, key, asking, name, body);
-            }
-            later if LATER.contains(&later) => {
-                let message = format!("{later}: this version of the hub does not do this yet");
-                return Err(Refusal::invalid("capability", &message));
             }
             unknown => {
                 return Err(Refusal::new(

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use agent_reach::connection::{Connection, Edge, Turns};
 use agent_reach::driver::{Inbound, Turn};
+use agent_reach::transport::trust::Distrust;
 use agent_reach::transport::upgrade::upgrade;
 use agent_reach::transport::wire::Wire;
 use agent_reach::websocket::Carries;
@@ -33,6 +34,8 @@ pub(crate) async fn serve(mut wire: impl Wire + Unpin) {
 struct Echo(Mutex<VecDeque<Outgoing>>);
 
 impl Turns for Echo {
+    fn distrust(&self, _: ConnectionId, _: Distrust) {}
+
     fn turn(
         &self,
         _: ConnectionId,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use agent_reach::certs;
 use agent_reach::transport::tls::http_server_config;
 use agent_reach::transport::tls_stream::TlsStream;
+use agent_reach::transport::trust::Trust;
 use agent_reach::transport::wire::Plain;
 use agent_reach_protocol::limits::{CONNECT_PATH, SUBPROTOCOL_MSGPACK};
 use serde_json::{Value, json};
@@ -70,13 +71,13 @@ async fn serve_plain(listener: TcpListener) {
 fn serve_tls(listener: TcpListener) -> Result<impl Future<Output = ()>, Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let issued = certs::init(dir.path(), &["IP:127.0.0.1".to_owned()])?;
-    let config = http_server_config(&issued.cert, &issued.key)?;
+    let trust = Trust::of_anybody(http_server_config(&issued.cert, &issued.key)?);
     let places = Arc::new(Semaphore::new(1));
     Ok(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            let (config, places) = (Arc::clone(&config), Arc::clone(&places));
+            let (trust, places) = (Arc::clone(&trust), Arc::clone(&places));
             tokio::spawn(async move {
-                match TlsStream::accept(socket, config, &places).await {
+                match TlsStream::accept(socket, &trust, &[&places]).await {
                     Ok(stream) => echo::serve(stream).await,
                     Err(error) => println!("a TLS handshake failed: {error}"),
                 }

@@ -1,11 +1,9 @@
 //! Signatures of webhooks, as [Standard Webhooks](https://www.standardwebhooks.com) has them: HMAC-SHA256 over
 //! `id.timestamp.payload`, in base64, one signature for each secret.
 
-use std::fs::Metadata;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -13,6 +11,8 @@ use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD as BASE64};
 use tracing::{info, warn};
+
+use crate::stamp::Stamp;
 
 /// What every secret begins with.
 pub const PREFIX: &str = "whsec_";
@@ -125,32 +125,6 @@ fn key(line: &str) -> Result<hmac::Key, &'static str> {
         return Err("is not of 24 to 64 bytes behind the base64");
     }
     Ok(hmac::Key::new(hmac::HMAC_SHA256, &secret))
-}
-
-/// What tells one version of a file from another without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    bytes: u64,
-    file: u64,
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some(Self { modified: metadata.modified().ok(), bytes: metadata.len(), file: inode(&metadata) })
-    }
-}
-
-/// A file that took another's place by renaming may be as old and as long as that one.
-#[cfg(unix)]
-fn inode(metadata: &Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(metadata)
-}
-
-#[cfg(not(unix))]
-fn inode(_: &Metadata) -> u64 {
-    0
 }
 
 /// The secrets of a file that is read again when it has changed, so that they are rotated without a restart.

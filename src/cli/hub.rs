@@ -116,7 +116,7 @@ pub(super) fn run(
         // Cancel-safe: what is dropped here is not used again.
         let connected = tokio::select! {
             connected = connect(found) => connected,
-            () = signals.next() => return ExitCode::from(interrupted),
+            () = signals.stop() => return ExitCode::from(interrupted),
         };
         let agent = match connected {
             Ok(agent) => agent,
@@ -125,7 +125,7 @@ pub(super) fn run(
         // Cancel-safe: dropping the work cancels its calls, which is what is wanted.
         let code = tokio::select! {
             code = work(&agent) => code,
-            () = signals.next() => {
+            () = signals.stop() => {
                 if interrupted != DONE {
                     eprintln!("agent-reach {command}: cancelled");
                 }
@@ -136,7 +136,7 @@ pub(super) fn run(
         tokio::select! {
             _ = agent.close_within(FAREWELL) => {}
             () = tokio::time::sleep(FAREWELL) => {}
-            () = signals.next() => {}
+            () = signals.stop() => {}
         }
         ExitCode::from(code)
     })

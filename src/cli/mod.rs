@@ -10,6 +10,7 @@ pub mod demo;
 pub mod dev;
 pub mod hub;
 mod output;
+pub mod policy;
 pub mod serve;
 pub mod stats;
 pub mod store;
@@ -42,6 +43,8 @@ pub enum Command {
     Dev(dev::DevArgs),
     /// Check a configuration file and the policy it names
     Check(check::CheckArgs),
+    /// Say what a policy allows, and by which rule
+    Policy(policy::PolicyArgs),
     /// Make and revoke certificates with a small authority of your own
     Certs(certs::CertsArgs),
     /// Call a capability and print its result
@@ -71,6 +74,7 @@ impl Cli {
             Command::Serve(args) => serve::run(&args),
             Command::Dev(args) => dev::run(&args),
             Command::Check(args) => check::run(&args),
+            Command::Policy(args) => policy::run(&args),
             Command::Certs(args) => certs::run(&args),
             Command::Call(args) => call::run(&args),
             Command::Agents(args) => agents::run(&args),

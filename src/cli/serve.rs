@@ -82,16 +82,22 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
         }
     };
     on_ready(server.ready().clone());
-    // Cancel-safe: whichever comes first ends the process.
-    tokio::select! {
-        () = signals.next() => {}
-        () = server.broken() => return ExitCode::from(FAILED),
+    loop {
+        // Cancel-safe: a signal that is not taken now is taken by the next turn.
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            () = server.broken() => return ExitCode::from(FAILED),
+        };
+        match signal {
+            Told::Stop => break,
+            Told::Reload => server.reload(),
+        }
     }
     let driver = server.driver();
     // Cancel-safe: whichever comes first ends the process.
     tokio::select! {
         () = server.stop() => return ExitCode::SUCCESS,
-        () = signals.next() => {}
+        () = signals.stop() => {}
     }
     driver.stop();
     if tokio::time::timeout(LAST_WORD, driver.emptied()).await.is_err() {
@@ -100,8 +106,16 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
     ExitCode::from(STOPPED)
 }
 
-/// SIGTERM and SIGINT. SIGHUP, which other servers take for a reload, is answered with a warning: this version
-/// does not reload, and ending without a drain is the last thing that its sender wants.
+/// What a signal tells a hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// SIGTERM, SIGINT.
+    Stop,
+    /// SIGHUP.
+    Reload,
+}
+
+/// The signals that a hub listens to.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -121,18 +135,19 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one that ends the hub.
-    pub async fn next(&mut self) {
-        loop {
-            // Cancel-safe: a signal that is not taken now is taken by the next call.
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => {
-                    tracing::warn!("SIGHUP: this version does not reload; restart the hub to read its files again");
-                }
-            }
+    /// Waits for the next one. Cancel-safe.
+    pub async fn next(&mut self) -> Told {
+        // Cancel-safe: a signal that is not taken now is taken by the next call.
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
         }
+    }
+
+    /// Waits for the next one that ends the hub.
+    pub async fn stop(&mut self) {
+        while self.next().await != Told::Stop {}
     }
 }
 

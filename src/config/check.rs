@@ -50,10 +50,12 @@ fn bounds(source: &mut Source<'_>, config: &Config) {
     const HOUR: u64 = 3_600_000;
     const TIB: u64 = 1 << 40;
     let Config { agents, liveness, limits, calls, breaker, dedupe, store, audit, .. } = config;
-    let numbers: [(&str, u64, RangeInclusive<u64>); 30] = [
+    let numbers: [(&str, u64, RangeInclusive<u64>); 32] = [
         ("agents.max_connections", agents.max_connections.into(), 1..=10_000_000),
         ("agents.handshake_timeout_ms", agents.handshake_timeout_ms, 100..=600_000),
         ("agents.max_handshakes", agents.max_handshakes.into(), 1..=65_536),
+        ("agents.max_connections_per_address", agents.max_connections_per_address.into(), 0..=10_000_000),
+        ("agents.max_handshakes_per_address", agents.max_handshakes_per_address.into(), 1..=65_536),
         ("agents.threads", agents.threads.into(), 1..=256),
         ("agents.drain_ms", agents.drain_ms, 0..=HOUR),
         ("liveness.keepalive_ms", liveness.keepalive_ms, 10..=600_000),

@@ -29,6 +29,11 @@ pub struct Agents {
     pub handshake_timeout_ms: u64,
     /// Most handshakes at one time; more wait. 1..=65_536, default 64.
     pub max_handshakes: u32,
+    /// Most connections of one address (of an IPv6 network of 64 bits), open or on their way. 0..=10_000_000, default 0:
+    /// no bound but that of all. Behind a balancer or NAT that hides addresses all agents have one.
+    pub max_connections_per_address: u32,
+    /// Most handshakes of one address at one time; more wait. 1..=65_536, default 32.
+    pub max_handshakes_per_address: u32,
     /// Threads that connections live on. More than one only where one is busy all the time: what two connections
     /// say to each other costs more when they live on different threads. 1..=256, default 1.
     pub threads: u32,
@@ -49,6 +54,8 @@ impl Default for Agents {
             max_connections: 100_000,
             handshake_timeout_ms: 5_000,
             max_handshakes: 64,
+            max_connections_per_address: 0,
+            max_handshakes_per_address: 32,
             threads: 1,
             drain_ms: 10_000,
             tls12: false,

@@ -191,7 +191,7 @@ fn bad_variables_are_named_as_they_are_written() {
         [
             format!("environment: AGENT_REACH__AGENTS: {unknown}"),
             "environment: AGENT_REACH__AGENTS__LISTN: unknown key, expected one of `listen`, `cert`, `key`, \
-             `client_ca`, `crl`, `max_connections`, `handshake_timeout_ms`, `max_handshakes`, `threads`, `drain_ms`, `tls12`; \
+             `client_ca`, `crl`, `max_connections`, `handshake_timeout_ms`, `max_handshakes`, `max_connections_per_address`, `max_handshakes_per_address`, `threads`, `drain_ms`, `tls12`; \
              correct its spelling or remove it"
                 .into(),
             "environment: AGENT_REACH__CALLS__BUDGET_MS: is 0; write a number from 1 to 86400000".into(),

@@ -18,7 +18,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use agent_reach_core::ConnectionId;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
@@ -27,6 +26,7 @@ pub use turns::Turns;
 
 use crate::driver::{Driver, Inbound, Turn};
 use crate::transport::line::{Place, Wants, line_up};
+use crate::transport::listener::Room;
 use crate::transport::wire::Wire;
 use crate::websocket::{Fault, Message, Reader};
 use scratch::{Heard, Scratch};
@@ -83,7 +83,7 @@ pub struct Connection<W, T: Turns = Driver, E = Encoding> {
     /// Nothing is read, and no rest written, before this has come.
     place: Place,
     /// Its place among all connections, held for as long as it lives.
-    room: Option<OwnedSemaphorePermit>,
+    room: Option<Room>,
 }
 
 impl<W, T: Turns, E> Drop for Connection<W, T, E> {
@@ -114,7 +114,7 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
 
     /// The same, that holds this place for as long as it lives.
     #[must_use]
-    pub fn in_place_of(mut self, room: OwnedSemaphorePermit) -> Self {
+    pub fn in_place_of(mut self, room: Room) -> Self {
         self.room = Some(room);
         self
     }
@@ -207,6 +207,9 @@ impl<W: Wire, T: Turns, E: Edge> Connection<W, T, E> {
 
     /// Works until there is nothing to read and nothing to write.
     fn poll_open(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), ()>> {
+        if let Err(distrust) = self.wire.judge_again() {
+            self.driver.distrust(self.id, distrust);
+        }
         // Woken: something may wait to be written.
         let mut due = true;
         let mut share = self.share();

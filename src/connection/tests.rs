@@ -22,6 +22,7 @@ struct Nobody;
 
 impl Observer for Nobody {
     fn fact(&self, _: &Fact) {}
+    fn reload(&self, _: u64) {}
     fn hop(&self, _: Duration) {}
 }
 

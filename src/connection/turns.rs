@@ -6,6 +6,7 @@ use std::task::Waker;
 use agent_reach_core::{ConnectionId, Outgoing};
 
 use crate::driver::{Driver, Inbound, Turn};
+use crate::transport::trust::Distrust;
 
 /// Takes what connections read, and has what they are to write. In a hub that is the driver.
 pub trait Turns {
@@ -19,6 +20,9 @@ pub trait Turns {
         batch: &mut Vec<Outgoing>,
         may_write: bool,
     ) -> Turn;
+
+    /// The connection's peer is trusted no more: it is told so, and its session ends.
+    fn distrust(&self, connection: ConnectionId, distrust: Distrust);
 
     /// The connection is gone.
     fn close(&self, connection: ConnectionId);
@@ -34,6 +38,10 @@ impl Turns for Driver {
         may_write: bool,
     ) -> Turn {
         Self::turn(self, connection, inbox, waker, batch, may_write)
+    }
+
+    fn distrust(&self, connection: ConnectionId, distrust: Distrust) {
+        Self::distrust(self, connection, distrust);
     }
 
     fn close(&self, connection: ConnectionId) {

@@ -15,6 +15,7 @@ use super::*;
 use crate::connection::Encoding;
 use crate::driver::{Inbound, Turn};
 use crate::transport::line::attend;
+use crate::transport::trust::Distrust;
 use crate::transport::wire;
 
 /// What waits for the connection, and what it has handed in.
@@ -35,6 +36,8 @@ impl Queue {
 }
 
 impl Turns for Queue {
+    fn distrust(&self, _: ConnectionId, _: Distrust) {}
+
     fn turn(
         &self,
         _: ConnectionId,

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use agent_reach_core::{Change, KeptCall, NewTask, StoreNews};
 
 use super::figures::Counters;
-use super::{Store, StoreError, StoreErrorKind, StoreOptions};
+use super::job::{Batch, Done, Errand, Job, Left};
+use super::{StoreError, StoreErrorKind, StoreOptions};
 
 /// Most changes in a batch.
 const BATCH_CHANGES: usize = 4096;
@@ -22,48 +23,6 @@ const BATCH_BYTES: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Most notes of deliveries that wait.
 const MOST_ERRANDS: usize = 1024;
-
-/// Numbered changes, in order.
-pub(super) type Batch = Vec<(u64, Change)>;
-
-/// Something to be done with a store that writes, whose outcome goes to who asked for it; the error comes back as well.
-pub(super) type Errand = Box<dyn FnOnce(Result<&mut dyn Store, StoreError>) -> Result<(), StoreError> + Send>;
-
-/// What the writer's thread is to do.
-pub(super) enum Job {
-    /// Write these.
-    Batch(Batch),
-    /// Find out whether it can write.
-    Probe,
-    /// Remove a little of what has expired.
-    Sweep,
-    /// Write the records that were gathered, if there are any.
-    Records,
-    /// Something else.
-    Errand(Errand),
-}
-
-/// What a step of the sweep has left of what has expired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    Nothing,
-    /// There is more.
-    Some,
-    /// There is more, and some of it should have gone long ago.
-    Late,
-}
-
-/// What came of a [`Job`].
-pub(super) enum Done {
-    /// Of a batch: how many were ignored, or all of it back.
-    Batch(Result<u64, (Batch, StoreError)>),
-    /// Of a probe.
-    Probe(Result<(), StoreError>),
-    /// Of a step: whether there is more.
-    Sweep(Result<Left, StoreError>),
-    /// Of records or an errand.
-    Other(Result<(), StoreError>),
-}
 
 /// What is under way, and what was heard of the store last.
 enum Health {

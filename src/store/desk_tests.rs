@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use agent_reach_core::{Change, KeptCall, Moved, StoreNews, TaskState};
 use bytes::Bytes;
 
-use super::desk::{Batch, Desk, Done, Job, Left};
+use super::desk::Desk;
 use super::figures::Counters;
 use super::handle_tests::task;
+use super::job::{Batch, Done, Job, Left};
 use super::{StoreError, StoreErrorKind, StoreOptions};
 
 struct World {

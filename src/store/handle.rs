@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use crate::callbacks::Busy;
 
-use super::desk::Errand;
 use super::figures::Counters;
+use super::job::Errand;
 use super::sqlite::SqliteFile;
 use super::threads::{Ends, Shared, ToDesk, ToReader, start, unix_ms};
 use super::{

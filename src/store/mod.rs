@@ -11,6 +11,7 @@ mod figures;
 mod handle;
 #[cfg(test)]
 mod handle_tests;
+mod job;
 pub mod memory;
 mod options;
 mod record;

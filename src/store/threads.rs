@@ -10,8 +10,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use agent_reach_core::{Answer, Ask, StoreNews};
 
-use super::desk::{Batch, Desk, Done, Errand, Job, Left};
+use super::desk::Desk;
 use super::figures::Counters;
+use super::job::{Batch, Done, Errand, Job, Left};
 use super::{OpenStore, Record, RecordBlock, Store, StoreError, StoreErrorKind, StoreOptions, SweepBounds};
 
 /// Most bytes of bodies that a step of the sweep removes.

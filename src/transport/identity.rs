@@ -162,6 +162,12 @@ fn same(
     if good { Ok((name.to_owned(), name.to_owned())) } else { Err(IdentityError::Form { kind, form }) }
 }
 
+/// The name in an identity that a certificate can prove: NAME of a URI, or the identity itself.
+#[must_use]
+pub fn name_of(identity: &str) -> Option<&str> {
+    if identity.contains("://") { name_of_uri(identity) } else { Some(identity) }
+}
+
 /// NAME of `spiffe://DOMAIN/agent/NAME`, if the URI has exactly that form. The scheme and the domain are
 /// compared as bytes: SPIFFE writes both in lower case, and two spellings of one identity must not exist.
 fn name_of_uri(uri: &str) -> Option<&str> {

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_reach_core::Peer;
-use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::connection::{Connection, Encoding};
 use crate::driver::Driver;
+use crate::transport::addresses::{AddressLimits, Addresses, Places};
 use crate::transport::identity::{IdentityError, Principal, principal};
 use crate::transport::sockets::Sockets;
 use crate::transport::tls_stream::TlsStream;
+use crate::transport::trust::Trust;
 use crate::transport::upgrade::upgrade;
 
 /// How long accepting pauses when the system has no descriptor left.
@@ -37,6 +38,10 @@ pub struct Limits {
     pub handshake: Duration,
     /// Largest WebSocket message, in bytes.
     pub max_message: usize,
+    /// Most connections of one address; `None`: no other bound than that of all.
+    pub connections_each: Option<usize>,
+    /// Most handshakes of one address.
+    pub handshakes_each: usize,
 }
 
 /// How an accepted socket ended, or did not.
@@ -68,8 +73,8 @@ pub trait Gatekeeper: Send + Sync + 'static {
 pub struct Listener<T> {
     /// Where sockets come from, and where connections live.
     pub sockets: T,
-    /// How they become TLS streams.
-    pub tls: Arc<ServerConfig>,
+    /// How they become TLS streams, and who may.
+    pub trust: Arc<Trust>,
     /// The hub.
     pub driver: Arc<Driver>,
     /// Bounds.
@@ -83,17 +88,22 @@ impl<T: Sockets> Listener<T> {
     pub async fn run(self) {
         let room = Arc::new(Semaphore::new(self.limits.connections));
         let lobby = Arc::new(Semaphore::new(self.limits.handshakes.saturating_mul(LOBBY_FACTOR)));
+        let mut addresses = Addresses::new(AddressLimits {
+            connections: self.limits.connections_each,
+            handshakes: self.limits.handshakes_each,
+            lobby: self.limits.handshakes_each.saturating_mul(LOBBY_FACTOR),
+        });
         let shared = Arc::new(Shared {
             sockets: self.sockets,
-            tls: self.tls,
+            trust: self.trust,
             driver: self.driver,
             limits: self.limits,
             gatekeeper: self.gatekeeper,
             handshakes: Semaphore::new(self.limits.handshakes),
         });
         loop {
-            let socket = match shared.sockets.accept().await {
-                Ok(socket) => socket,
+            let (socket, address) = match shared.sockets.accept().await {
+                Ok(accepted) => accepted,
                 // The peer was gone before it was accepted: nothing is wrong here.
                 Err(error) if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) => {
                     continue;
@@ -105,34 +115,50 @@ impl<T: Sockets> Listener<T> {
                     continue;
                 }
             };
-            let places = Arc::clone(&lobby).try_acquire_owned();
-            let (Ok(waiting), Ok(permit)) = (places, Arc::clone(&room).try_acquire_owned()) else {
+            let places = addresses.of(address);
+            let permits = [Some(&lobby), Some(&places.lobby), Some(&room), places.connections.as_ref()];
+            let permits = permits.map(|semaphore| semaphore.map(|own| Arc::clone(own).try_acquire_owned()));
+            let [Some(Ok(lobby)), Some(Ok(own_lobby)), Some(Ok(room)), own] = permits else {
                 shared.gatekeeper.accepted(Accepted::Full, Duration::ZERO);
                 continue;
             };
-            tokio::spawn(admit(Arc::clone(&shared), socket, waiting, permit));
+            let Ok(own) = own.transpose() else {
+                shared.gatekeeper.accepted(Accepted::Full, Duration::ZERO);
+                continue;
+            };
+            let waiting = Waiting { _lobby: [lobby, own_lobby], places };
+            tokio::spawn(admit(Arc::clone(&shared), socket, waiting, Room { _all: room, _own: own }));
         }
     }
 }
 
 struct Shared<T> {
     sockets: T,
-    tls: Arc<ServerConfig>,
+    trust: Arc<Trust>,
     driver: Arc<Driver>,
     limits: Limits,
     gatekeeper: Arc<dyn Gatekeeper>,
     handshakes: Semaphore,
 }
 
+/// What a socket holds on its way to a WebSocket.
+struct Waiting {
+    _lobby: [OwnedSemaphorePermit; 2],
+    places: Arc<Places>,
+}
+
+/// What a connection holds for as long as it lives: its place among all, and among those of its address.
+#[derive(Debug)]
+pub struct Room {
+    _all: OwnedSemaphorePermit,
+    _own: Option<OwnedSemaphorePermit>,
+}
+
 /// From an accepted socket to a connection that lives by itself.
-async fn admit<T: Sockets>(
-    shared: Arc<Shared<T>>,
-    socket: T::Socket,
-    _waiting: OwnedSemaphorePermit,
-    room: OwnedSemaphorePermit,
-) {
+async fn admit<T: Sockets>(shared: Arc<Shared<T>>, socket: T::Socket, waiting: Waiting, room: Room) {
     let started = Instant::now();
-    let shaken = tokio::time::timeout(shared.limits.handshake, shake_hands(&shared, socket)).await;
+    let handshake = shake_hands(&shared, socket, &waiting.places.handshakes);
+    let shaken = tokio::time::timeout(shared.limits.handshake, handshake).await;
     let (outcome, opened) = match shaken {
         Ok(Ok(opened)) => (Accepted::Open, Some(opened)),
         Ok(Err(outcome)) => (outcome, None),
@@ -149,9 +175,11 @@ async fn admit<T: Sockets>(
 async fn shake_hands<T: Sockets>(
     shared: &Shared<T>,
     socket: T::Socket,
+    own: &Semaphore,
 ) -> Result<(TlsStream<T::Socket>, Encoding), Accepted> {
-    let tls = Arc::clone(&shared.tls);
-    let mut stream = match TlsStream::accept(socket, tls, &shared.handshakes).await {
+    // That of the address first: who waits for it keeps nobody else out.
+    let places = [own, &shared.handshakes];
+    let mut stream = match TlsStream::accept(socket, &shared.trust, &places).await {
         Ok(stream) => stream,
         Err(error) if error.kind() == TimedOut => return Err(Accepted::TooSlow),
         Err(error) => {
@@ -173,7 +201,7 @@ fn register<T: Sockets>(
     shared: &Shared<T>,
     stream: TlsStream<T::Socket>,
     encoding: Encoding,
-    room: OwnedSemaphorePermit,
+    room: Room,
 ) -> Connection<TlsStream<T::Socket>> {
     let leaf = stream.peer_certificates().and_then(<[_]>::first);
     let proven = match leaf {

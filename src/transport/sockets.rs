@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,8 +15,8 @@ pub trait Sockets: Send + Sync + 'static {
     /// One accepted socket.
     type Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Waits for the next socket. Cancel-safe.
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Socket>> + Send;
+    /// Waits for the next socket, and says from where it is. Cancel-safe.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Socket, IpAddr)>> + Send;
 
     /// Lets a connection live. `connection` makes it of its stream, at once.
     ///
@@ -47,12 +48,12 @@ impl Tcp {
 impl Sockets for Tcp {
     type Socket = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
+    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
         loop {
-            let (socket, _) = self.listener.accept().await?;
+            let (socket, peer) = self.listener.accept().await?;
             // It fails for a peer that is gone already: a fault of that one, and none of accepting.
             if socket.set_nodelay(true).is_ok() {
-                return Ok(socket);
+                return Ok((socket, peer.ip()));
             }
         }
     }

@@ -17,6 +17,7 @@ use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedPr
 
 use super::pem::{self, PemError};
 use super::signatures::remembering;
+use super::trust::AgentTls;
 
 /// The files of the agent listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub enum TlsError {
 ///
 /// # Errors
 /// [`TlsError`] when a file is absent, broken, or does not fit the others.
-pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn server_config(files: &TlsFiles) -> Result<AgentTls, TlsError> {
     let mut provider = provider();
     let server = Arc::make_mut(&mut provider);
     server.signature_verification_algorithms = remembering(server.signature_verification_algorithms);
@@ -91,8 +92,9 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions(files.tls12))
         .map_err(TlsError::Versions)?
-        .with_client_cert_verifier(verifier);
-    finish(builder, &files.cert, &files.key)
+        .with_client_cert_verifier(Arc::clone(&verifier));
+    let config = finish(builder, &files.cert, &files.key)?;
+    Ok(AgentTls { config, verifier: Some(verifier) })
 }
 
 /// Settings of the HTTP listener: no client certificate, TLS 1.2 and 1.3 since browsers come here.

@@ -75,7 +75,7 @@ fn meet(
 #[test]
 fn an_agent_and_the_hub_meet_on_tls_13_under_each_name_of_the_hub() {
     let world = World::new();
-    let server = server_config(&world.files()).unwrap();
+    let server = server_config(&world.files()).unwrap().config;
     for host in ["localhost", "127.0.0.1", "::1"] {
         let (mut client, mut server) = meet(&world.client("a"), &server, host).unwrap();
         assert_eq!(server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
@@ -94,7 +94,7 @@ fn an_agent_and_the_hub_meet_on_tls_13_under_each_name_of_the_hub() {
 #[test]
 fn a_client_without_a_certificate_is_refused() {
     let world = World::new();
-    let server = server_config(&world.files()).unwrap();
+    let server = server_config(&world.files()).unwrap().config;
     let client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(versions(true))
         .unwrap()
@@ -109,17 +109,17 @@ fn a_certificate_of_another_authority_is_refused() {
     let (world, other) = (World::new(), World::new());
     let (cert, key) = certs::paths(other.home.path(), "a");
     let client = client_config(&world.home.path().join("ca.pem"), &cert, &key).unwrap();
-    let server = server_config(&world.files()).unwrap();
+    let server = server_config(&world.files()).unwrap().config;
     assert!(matches!(meet(&client, &server, "localhost"), Err(Error::InvalidCertificate(_))));
 }
 
 #[test]
 fn the_certificate_of_the_hub_is_none_for_an_agent_and_the_other_way_round() {
     let world = World::new();
-    let server = server_config(&world.files()).unwrap();
+    let server = server_config(&world.files()).unwrap().config;
     assert!(matches!(meet(&world.client("hub"), &server, "localhost"), Err(Error::InvalidCertificate(_))));
     let (cert, key) = certs::paths(world.home.path(), "b");
-    let server = server_config(&TlsFiles { cert, key, ..world.files() }).unwrap();
+    let server = server_config(&TlsFiles { cert, key, ..world.files() }).unwrap().config;
     assert!(matches!(meet(&world.client("a"), &server, "localhost"), Err(Error::InvalidCertificate(_))));
 }
 
@@ -127,7 +127,7 @@ fn the_certificate_of_the_hub_is_none_for_an_agent_and_the_other_way_round() {
 fn a_revoked_agent_is_refused_and_the_others_are_not() {
     let world = World::new();
     certs::revoke(world.home.path(), "a").unwrap();
-    let server = server_config(&world.files()).unwrap();
+    let server = server_config(&world.files()).unwrap().config;
     let refused = meet(&world.client("a"), &server, "localhost").unwrap_err();
     assert_eq!(refused, Error::InvalidCertificate(rustls::CertificateError::Revoked));
     meet(&world.client("b"), &server, "localhost").unwrap();
@@ -147,9 +147,9 @@ fn tls_12_is_spoken_only_when_it_is_asked_for() {
         .unwrap();
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
     let client = Arc::new(client);
-    let strict = server_config(&world.files()).unwrap();
+    let strict = server_config(&world.files()).unwrap().config;
     assert!(matches!(meet(&client, &strict, "localhost"), Err(Error::PeerIncompatible(_))));
-    let lenient = server_config(&TlsFiles { tls12: true, ..world.files() }).unwrap();
+    let lenient = server_config(&TlsFiles { tls12: true, ..world.files() }).unwrap().config;
     let (_, server) = meet(&client, &lenient, "localhost").unwrap();
     assert_eq!(server.protocol_version(), Some(ProtocolVersion::TLSv1_2));
 }
@@ -158,7 +158,7 @@ fn tls_12_is_spoken_only_when_it_is_asked_for() {
 fn a_second_connection_resumes_nothing_even_if_the_client_would() {
     let world = World::new();
     for tls12 in [false, true] {
-        let server = server_config(&TlsFiles { tls12, ..world.files() }).unwrap();
+        let server = server_config(&TlsFiles { tls12, ..world.files() }).unwrap().config;
         let mut client = ClientConfig::clone(&world.client("a"));
         client.resumption = Resumption::default();
         let client = Arc::new(client);
@@ -172,7 +172,7 @@ fn a_second_connection_resumes_nothing_even_if_the_client_would() {
 #[test]
 fn a_client_that_speaks_only_http_2_is_told_so() {
     let world = World::new();
-    let server = server_config(&world.files()).unwrap();
+    let server = server_config(&world.files()).unwrap().config;
     let mut client = ClientConfig::clone(&world.client("a"));
     client.alpn_protocols = vec![b"h2".to_vec()];
     let refused = meet(&Arc::new(client), &server, "localhost").unwrap_err();

@@ -9,6 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use super::trust::Distrust;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -66,6 +67,14 @@ pub trait Wire {
 
     /// Puts plaintext back: the next read gives it first. For what came behind the head of an HTTP request.
     fn put_back(&mut self, plain: &[u8]);
+
+    /// Judges the peer again, if who is trusted has changed since the last time. Costs next to nothing if not.
+    ///
+    /// # Errors
+    /// When the peer is trusted no more.
+    fn judge_again(&mut self) -> Result<(), Distrust> {
+        Ok(())
+    }
 }
 
 /// Reads once and appends to `to`.

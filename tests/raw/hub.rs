@@ -54,7 +54,13 @@ impl Hub {
 
     /// `agent-reach serve` with this policy and these further lines of configuration.
     pub(crate) fn serve(policy: &str, config: &str) -> Self {
+        Self::serve_in(policy, config, |_| {})
+    }
+
+    /// The same, after `prepare` has changed something in its directory.
+    pub(crate) fn serve_in(policy: &str, config: &str, prepare: impl FnOnce(&Path)) -> Self {
         let dir = prepared(policy, config);
+        prepare(dir.path());
         let file = dir.path().join("agent-reach.toml");
         Self::started(dir, &["serve", "--config", certs::path(&file)], &[])
     }

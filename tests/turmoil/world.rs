@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use agent_reach::transport::listener::{Accepted, Gatekeeper, Limits, Listener};
 use agent_reach::transport::sockets::Sockets;
 use agent_reach::transport::tls::{self, TlsFiles};
 use agent_reach::transport::tls_stream::TlsStream;
+use agent_reach::transport::trust::Trust;
 use agent_reach_core::{Fact, Gauges, Policy, Settings};
 use tempfile::TempDir;
 use turmoil::Sim;
@@ -59,7 +61,7 @@ impl World {
         certs::init(pki.path(), &[format!("DNS:{HUB}")]).unwrap();
         let (cert, key) = certs::paths(pki.path(), certs::HUB);
         let files = TlsFiles { cert, key, client_ca: pki.path().join("ca.pem"), crl: None, tls12: false };
-        let tls = tls::server_config(&files).unwrap();
+        let trust = Trust::new(tls::server_config(&files).unwrap());
         let mut sim = turmoil::Builder::new()
             .rng_seed(seed)
             .tick_duration(STEP)
@@ -68,7 +70,7 @@ impl World {
             .build();
         let driver = Rc::new(RefCell::new(None));
         let current = Rc::clone(&driver);
-        sim.host(HUB, move || serve(Arc::clone(&tls), Rc::clone(&current)));
+        sim.host(HUB, move || serve(Arc::clone(&trust), Rc::clone(&current)));
         Self { sim, driver, pki, agents: Vec::new() }
     }
 
@@ -149,18 +151,20 @@ impl World {
 }
 
 /// One life of the hub's process.
-async fn serve(tls: Arc<rustls::ServerConfig>, current: Rc<RefCell<Option<Arc<Driver>>>>) -> turmoil::Result {
+async fn serve(trust: Arc<Trust>, current: Rc<RefCell<Option<Arc<Driver>>>>) -> turmoil::Result {
     let driver = Driver::new(settings(), Policy::open(), Arc::new(Nobody));
     current.replace(Some(Arc::clone(&driver)));
     let listener = Listener {
         sockets: Simulated(TcpListener::bind(("0.0.0.0", PORT)).await?),
-        tls,
+        trust,
         driver: Arc::clone(&driver),
         limits: Limits {
             connections: 100,
             handshakes: 16,
             handshake: Duration::from_secs(5),
             max_message: settings().max_message,
+            connections_each: None,
+            handshakes_each: 16,
         },
         gatekeeper: Arc::new(Nobody),
     };
@@ -174,8 +178,9 @@ struct Simulated(TcpListener);
 impl Sockets for Simulated {
     type Socket = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
-        Ok(self.0.accept().await?.0)
+    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
+        let (socket, peer) = self.0.accept().await?;
+        Ok((socket, peer.ip()))
     }
 
     fn settle<F>(
@@ -196,6 +201,7 @@ struct Nobody;
 
 impl Observer for Nobody {
     fn fact(&self, _: &Fact) {}
+    fn reload(&self, _: u64) {}
     fn hop(&self, _: Duration) {}
 }
 

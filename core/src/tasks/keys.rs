@@ -64,7 +64,7 @@ impl Hub {
         };
         let message = Bytes::copy_from_slice(message);
         self.ask_store(turn, key, asking, question, |waiter| Waits::Key(waiter, message))?;
-        self.memory.asks(self.tasks.questions);
+        self.memory.elsewhere.asks(self.tasks.questions);
         Ok(())
     }
 

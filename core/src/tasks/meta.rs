@@ -39,7 +39,7 @@ struct TaskWatch {
 
 /// What is asked of the store for a `hub.tasks.*`.
 #[derive(Debug)]
-pub(super) enum Query {
+pub(crate) enum Query {
     List {
         state: Option<TaskState>,
         limit: usize,
@@ -211,7 +211,7 @@ impl Hub {
         }
     }
 
-    fn answer_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, body: &[u8]) {
+    pub(crate) fn answer_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, body: &[u8]) {
         let asked = (waiter.id, Some(&*waiter.request_id));
         self.answer_for_hub(turn, waiter.key, asked, &waiter.capability, body);
     }

@@ -22,7 +22,8 @@ use crate::store::{TaskId, TaskState};
 
 use deliver::Delivery;
 pub(crate) use view::TaskView;
-use writing::{After, Waits};
+use writing::After;
+pub(crate) use writing::Waits;
 
 /// What a task has beside what every call has.
 #[derive(Debug)]

@@ -27,20 +27,20 @@ pub(super) enum After {
 
 /// The CALL of an agent that waits for the store.
 #[derive(Clone, Debug)]
-pub(super) struct Waiter {
-    pub(super) key: usize,
-    pub(super) connection: ConnectionId,
+pub(crate) struct Waiter {
+    pub(crate) key: usize,
+    pub(crate) connection: ConnectionId,
     /// Its id for the CALL.
-    pub(super) id: u64,
-    pub(super) request_id: Arc<str>,
-    pub(super) capability: Arc<str>,
+    pub(crate) id: u64,
+    pub(crate) request_id: Arc<str>,
+    pub(crate) capability: Arc<str>,
     /// The store has been asked a second time.
-    pub(super) again: bool,
+    pub(crate) again: bool,
 }
 
 /// Who waits for an answer of the store.
 #[derive(Debug)]
-pub(super) enum Waits {
+pub(crate) enum Waits {
     /// This CALL, to be looked at again then.
     Key(Waiter, Bytes),
     /// This CALL repeats a task that has ended.
@@ -49,6 +49,8 @@ pub(super) enum Waits {
     Query(Waiter, Query),
     /// A `hub.tasks.cancel` of an open task: no answer of the store, but the task's end.
     Cancel(Waiter),
+    /// A `hub.config.reload`, which the shell answers and not the store.
+    Reload(Waiter),
     /// An agent that is owed results.
     Owed(Arc<str>),
 }
@@ -56,9 +58,11 @@ pub(super) enum Waits {
 impl Waits {
     const fn waiter(&self) -> Option<&Waiter> {
         match self {
-            Self::Key(waiter, _) | Self::Replay(waiter) | Self::Query(waiter, _) | Self::Cancel(waiter) => {
-                Some(waiter)
-            }
+            Self::Key(waiter, _)
+            | Self::Replay(waiter)
+            | Self::Query(waiter, _)
+            | Self::Cancel(waiter)
+            | Self::Reload(waiter) => Some(waiter),
             Self::Owed(_) => None,
         }
     }
@@ -110,7 +114,7 @@ impl Hub {
     }
 
     /// A CALL is open until the next question is answered.
-    pub(super) fn let_wait(&mut self, key: usize, asking: &Asking<'_>) -> Result<Waiter, Refusal> {
+    pub(crate) fn let_wait(&mut self, key: usize, asking: &Asking<'_>) -> Result<Waiter, Refusal> {
         self.within_in_flight(key)?;
         if self.tasks.waits.len() >= QUESTIONS_MAX {
             return Err(Failure::overloaded("too many questions to the store are open").into());
@@ -175,7 +179,7 @@ impl Hub {
     }
 
     /// Notes who waits for the next answer.
-    pub(super) fn waits(&mut self, waits: Waits) -> u64 {
+    pub(crate) fn waits(&mut self, waits: Waits) -> u64 {
         self.tasks.questions += 1;
         self.tasks.waits.insert(self.tasks.questions, waits);
         self.tasks.questions
@@ -189,13 +193,13 @@ impl Hub {
 
     /// The connection of a CALL that waits for the store is gone.
     pub(crate) fn forget_question(&mut self, number: u64) {
-        self.memory.answered(number);
+        self.memory.elsewhere.answered(number);
         self.tasks.waits.remove(&number);
     }
 
     /// The caller no longer wants to know.
     pub(crate) fn cancel_question(&mut self, turn: &mut Turn<'_>, number: u64) {
-        self.memory.answered(number);
+        self.memory.elsewhere.answered(number);
         let Some(waits) = self.tasks.waits.remove(&number) else { return };
         if let Some(waiter) = waits.waiter() {
             self.answered(waiter);
@@ -205,7 +209,7 @@ impl Hub {
     }
 
     /// Takes out who waits for an answer; `None` when nobody does any more.
-    pub(super) fn no_longer_waits(&mut self, number: u64) -> Option<Waits> {
+    pub(crate) fn no_longer_waits(&mut self, number: u64) -> Option<Waits> {
         let waits = self.tasks.waits.remove(&number)?;
         match waits.waiter() {
             Some(waiter) => self.answered(waiter).then_some(waits),
@@ -223,7 +227,7 @@ impl Hub {
         true
     }
 
-    pub(super) fn fail_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, refusal: &Refusal) {
+    pub(crate) fn fail_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, refusal: &Refusal) {
         let (name, request_id) = (&*waiter.capability, Some(&*waiter.request_id));
         let record = self.send_refusal(turn, waiter.key, waiter.id, request_id, name, refusal);
         let capability = self.registry.names.get(name).map(|(own, _)| Arc::clone(own));
@@ -233,7 +237,7 @@ impl Hub {
     pub(crate) fn on_store(&mut self, turn: &mut Turn<'_>, news: StoreNews) {
         match news {
             StoreNews::Written { up_to } => {
-                self.memory.written(up_to);
+                self.memory.elsewhere.written(up_to);
                 while self.tasks.after.front().is_some_and(|(number, _)| *number <= up_to) {
                     let Some((_, after)) = self.tasks.after.pop_front() else { return };
                     match after {
@@ -244,7 +248,7 @@ impl Hub {
                 }
             }
             StoreNews::Refused { numbers, reason } => {
-                self.memory.refused(&numbers);
+                self.memory.elsewhere.refused(&numbers);
                 let refused: Vec<TaskId> = self
                     .tasks
                     .after
@@ -266,10 +270,10 @@ impl Hub {
     }
 
     fn on_answer(&mut self, turn: &mut Turn<'_>, number: u64, answer: Answer) {
-        let Some(waits) = self.no_longer_waits(number) else { return self.memory.answered(number) };
+        let Some(waits) = self.no_longer_waits(number) else { return self.memory.elsewhere.answered(number) };
         let connection = waits.waiter().map(|waiter| waiter.connection);
         self.take_answer(turn, waits, answer);
-        self.memory.answered(number);
+        self.memory.elsewhere.answered(number);
         if let Some(connection) = connection {
             self.close_if_idle(turn, connection);
         }
@@ -283,7 +287,8 @@ impl Hub {
                 Waits::Key(waiter, _)
                 | Waits::Replay(waiter)
                 | Waits::Query(waiter, _)
-                | Waits::Cancel(waiter),
+                | Waits::Cancel(waiter)
+                | Waits::Reload(waiter),
                 Answer::Unreadable,
             ) => {
                 let failure = Failure::overloaded("the store cannot be read now");
@@ -294,7 +299,10 @@ impl Hub {
             }
             (Waits::Replay(waiter), Answer::Task(row)) => self.on_replay(turn, &waiter, row.as_deref()),
             (Waits::Query(waiter, query), answer) => self.on_query(turn, &waiter, query, answer),
-            (Waits::Key(waiter, _) | Waits::Replay(waiter) | Waits::Cancel(waiter), _) => {
+            (
+                Waits::Key(waiter, _) | Waits::Replay(waiter) | Waits::Cancel(waiter) | Waits::Reload(waiter),
+                _,
+            ) => {
                 let failure = Failure::new(ErrorCode::Internal, "the store answered another question");
                 self.fail_waiter(turn, &waiter, &failure.into());
             }

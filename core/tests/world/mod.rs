@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) facts: Vec<Fact>,
     /// What the hub has said to its store.
     pub(crate) disk: Disk,
+    /// Reloads that the hub has asked for.
+    pub(crate) reloads: Vec<u64>,
     connections: BTreeMap<String, ConnectionId>,
     next_index: u32,
 }
@@ -44,6 +46,7 @@ impl World {
             now: Now::from_millis(1000),
             facts: Vec::new(),
             disk: Disk::default(),
+            reloads: Vec::new(),
             connections: BTreeMap::new(),
             next_index: 0,
         }
@@ -55,6 +58,7 @@ impl World {
         self.hub.handle(self.now, input, &mut effects);
         self.facts.extend(effects.facts);
         self.disk.hear(effects.changes, effects.asks);
+        self.reloads.extend(effects.reloads);
     }
 
     /// Opens a WebSocket. `name` is `agent`, or `agent#2` for a further connection of the same agent.

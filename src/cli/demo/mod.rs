@@ -106,7 +106,7 @@ async fn play(args: &DemoArgs, config: &Config, mut screen: Screen) -> Result<bo
     // Cancel-safe: what is dropped here is not used again.
     let cast = tokio::select! {
         cast = Cast::connect(&ready.agents, &args.dir) => Some(cast),
-        () = signals.next() => None,
+        () = signals.stop() => None,
     };
     let mut interrupted = cast.is_none();
     let cast = cast.transpose();
@@ -115,13 +115,13 @@ async fn play(args: &DemoArgs, config: &Config, mut screen: Screen) -> Result<bo
         // Cancel-safe: the walk is not taken up again.
         tokio::select! {
             () = walk::walk(cast, &mut screen) => {}
-            () = signals.next() => interrupted = true,
+            () = signals.stop() => interrupted = true,
         }
         if !interrupted {
             conclude(args, &screen, &ready);
         }
         if !interrupted && !args.once {
-            signals.next().await;
+            signals.stop().await;
         }
     }
     let farewell = async {
@@ -137,7 +137,7 @@ async fn play(args: &DemoArgs, config: &Config, mut screen: Screen) -> Result<bo
     // Cancel-safe: a second signal ends the process at once.
     tokio::select! {
         () = server.stop() => {}
-        () = signals.next() => {}
+        () = signals.stop() => {}
     }
     left.unwrap_or(Ok(()))?;
     Ok(screen.all_good() || (interrupted && !args.once))

@@ -47,6 +47,7 @@ pub struct Metrics {
     handshake: Histogram,
     hub: Histogram,
     callbacks: CountersByWord,
+    reloads: CountersByWord,
     store: StoreSeries,
 }
 
@@ -103,6 +104,7 @@ impl Metrics {
             handshake: registrar.histogram(names::HANDSHAKE_SECONDS, &[]),
             hub: registrar.histogram(names::HUB_SECONDS, &[]),
             callbacks: registrar.counters(names::CALLBACKS_TOTAL, "outcome", &CALLBACK_OUTCOMES),
+            reloads: registrar.counters(names::CONFIG_RELOADS_TOTAL, "outcome", &RELOAD_OUTCOMES),
             store: StoreSeries::new(&registrar),
             registrar,
         }
@@ -164,6 +166,18 @@ impl Metrics {
     /// Counts a delivery of a webhook: `completed`, or an error code.
     pub fn callback(&self, outcome: &'static str) {
         self.callbacks.increment(outcome);
+    }
+
+    /// Notes when a certificate ends, or a revocation list is to be replaced: seconds since 1970. `what` is one of the
+    /// closed set of [`crate::reload`].
+    pub fn certificate_expiry(&self, what: &'static str, at: i64) {
+        let label = [("certificate", what.into())];
+        self.registrar.gauge(names::CERTIFICATE_EXPIRY_SECONDS, &label).set(at as f64);
+    }
+
+    /// Counts a reload: `completed` or `failed`.
+    pub fn reload(&self, outcome: &'static str) {
+        self.reloads.increment(outcome);
     }
 
     /// Counts a peer that did not prove who it is. The reason is a word of [`AUTH_REASONS`], as
@@ -286,6 +300,9 @@ const CALLBACK_OUTCOMES: [&str; 9] = [
     ErrorCode::Internal.as_str(),
 ];
 
+/// Words of `config_reloads_total{outcome}`.
+const RELOAD_OUTCOMES: [&str; 2] = ["completed", "failed"];
+
 const TIERS: [Tier; 3] = [Tier::SameAgent, Tier::OtherAgent, Tier::Cached];
 
 /// Words of `auth_failures_total{reason}`: of TLS, of the certificate's names, of the core's refusals, and of
@@ -357,6 +374,8 @@ fn describe(registrar: &Registrar) {
 fn later(registrar: &Registrar) {
     registrar.gauge(names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION").into())]).set(1.0);
     registrar.counter(names::AUDIT_DROPPED_TOTAL, &[]).absolute(0);
+    // Every agent listener has one.
+    registrar.gauge(names::CERTIFICATE_EXPIRY_SECONDS, &[("certificate", "agents".into())]).set(0.0);
 }
 
 #[cfg(test)]

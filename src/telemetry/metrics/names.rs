@@ -52,6 +52,8 @@ pub(super) const SLOW_CONSUMERS_TOTAL: &str = "agent_reach_slow_consumers_total"
 pub(super) const LIVENESS_TRANSITIONS_TOTAL: &str = "agent_reach_liveness_transitions_total";
 pub(super) const REGISTRATIONS_REFUSED_TOTAL: &str = "agent_reach_registrations_refused_total";
 pub(super) const AUTH_FAILURES_TOTAL: &str = "agent_reach_auth_failures_total";
+pub(super) const CERTIFICATE_EXPIRY_SECONDS: &str = "agent_reach_certificate_expiry_seconds";
+pub(super) const CONFIG_RELOADS_TOTAL: &str = "agent_reach_config_reloads_total";
 pub(super) const STORE_FLUSH_SECONDS: &str = "agent_reach_store_flush_seconds";
 pub(super) const STORE_WRITABLE: &str = "agent_reach_store_writable";
 pub(super) const STORE_DROPPED_TOTAL: &str = "agent_reach_store_dropped_total";
@@ -62,7 +64,7 @@ pub(super) const OUTBOUND_BYTES: &str = "agent_reach_outbound_bytes";
 pub(super) const BUILD_INFO: &str = "agent_reach_build_info";
 
 /// Every metric with the hub's prefix. The `process_*` ones are Prometheus' own and stand in `process.rs`.
-pub const METRICS: [Metric; 28] = [
+pub const METRICS: [Metric; 30] = [
     gauge(CONNECTIONS, "Open connections of agents, registered or not.", &[]),
     counter(
         CONNECTIONS_TOTAL,
@@ -114,6 +116,12 @@ pub const METRICS: [Metric; 28] = [
         "Peers that did not prove who they are, or may not be who they say.",
         &["reason"],
     ),
+    gauge(
+        CERTIFICATE_EXPIRY_SECONDS,
+        "When what ends, in seconds since 1970: certificates of the listeners and of authorities, the revocation list.",
+        &["certificate"],
+    ),
+    counter(CONFIG_RELOADS_TOTAL, "Reloads of certificates and policy: completed or failed.", &["outcome"]),
     histogram(STORE_FLUSH_SECONDS, "Time of one batch of writes to the store.", &[], STORE),
     gauge(STORE_WRITABLE, "Whether the store takes new tasks: 1, or 0 while it cannot write.", &[]),
     counter(

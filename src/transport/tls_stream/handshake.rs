@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use rustls::Error;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use rustls::{Error, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
+use super::super::trust::Trust;
 use super::super::wire::{Ahead, Unsent, read_into, with_scratch};
 use super::{TlsStream, encode};
 
@@ -22,6 +23,9 @@ const RECORD_HEAD: usize = 5;
 const HANDSHAKE_MAX: usize = 96 * 1024;
 /// How long one peer may hold a place among the handshakes.
 pub(super) const PLACE_HELD: Duration = Duration::from_secs(2);
+
+/// A place among each of the sets of places.
+type Permits<'a> = Vec<SemaphorePermit<'a>>;
 
 /// What one look at what came demands.
 enum Step {
@@ -42,12 +46,14 @@ enum Step {
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     /// Shakes hands as a server.
     ///
-    /// A place among the `places` is taken when the peer has said what it wants and not before: silence must not
+    /// A place among each of the `places`, one after the other, is taken when the peer has said what it wants and not before: silence must not
     /// keep others out. What the handshake costs in memory and time is bounded by their number.
     ///
     /// # Errors
     /// When the peer leaves, or what it sends is refused; it is told then.
-    pub async fn accept(socket: S, config: Arc<ServerConfig>, places: &Semaphore) -> io::Result<Self> {
+    pub async fn accept(socket: S, trust: &Arc<Trust>, places: &[&Semaphore]) -> io::Result<Self> {
+        let trusted = trust.generation();
+        let config = trust.config();
         let tls = UnbufferedServerConnection::new(config).map_err(io::Error::other)?;
         let mut stream = Self {
             socket,
@@ -56,21 +62,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             unsent: Unsent::default(),
             ahead: Ahead::default(),
             ended: false,
+            trust: Arc::clone(trust),
+            trusted,
         };
         stream.shake_hands(places).await?;
         stream.partial.shrink_to_fit();
         Ok(stream)
     }
 
-    async fn shake_hands(&mut self, places: &Semaphore) -> io::Result<()> {
-        let mut place: Option<(SemaphorePermit<'_>, Instant)> = None;
+    async fn shake_hands(&mut self, places: &[&Semaphore]) -> io::Result<()> {
+        let mut place: Option<(Permits<'_>, Instant)> = None;
         let mut answered = false;
         let mut flight = Vec::new();
         self.read_handshake().await?;
         loop {
             if place.is_none() && has_record(&self.partial) {
-                let permit = places.acquire().await.map_err(io::Error::other)?;
-                place = Some((permit, Instant::now() + PLACE_HELD));
+                let mut permits = Permits::new();
+                for semaphore in places {
+                    permits.push(semaphore.acquire().await.map_err(io::Error::other)?);
+                }
+                place = Some((permits, Instant::now() + PLACE_HELD));
             }
             match self.step(&mut flight) {
                 Ok(Step::Encode | Step::Heard) => {}

@@ -8,6 +8,7 @@ mod handshake;
 
 use std::cell::RefCell;
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustls::pki_types::CertificateDer;
@@ -17,6 +18,7 @@ use rustls::unbuffered::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::trust::{Distrust, Trust};
 use super::wire::{Ahead, Unsent, Wire, read_into, with_scratch};
 
 /// Most plaintext that is encrypted in one go: two records.
@@ -50,6 +52,9 @@ pub struct TlsStream<S> {
     ahead: Ahead,
     /// The peer said that it sends no more.
     ended: bool,
+    trust: Arc<Trust>,
+    /// The generation of it that the peer was let in by, or judged by since.
+    trusted: u32,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
@@ -58,8 +63,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     /// # Errors
     /// Those of `map`.
     pub fn map_socket<T>(self, map: impl FnOnce(S) -> io::Result<T>) -> io::Result<TlsStream<T>> {
-        let Self { socket, tls, partial, unsent, ahead, ended } = self;
-        Ok(TlsStream { socket: map(socket)?, tls, partial, unsent, ahead, ended })
+        let Self { socket, tls, partial, unsent, ahead, ended, trust, trusted } = self;
+        Ok(TlsStream { socket: map(socket)?, tls, partial, unsent, ahead, ended, trust, trusted })
     }
 
     /// The certificates that the peer proved, its own first.
@@ -211,6 +216,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire for TlsStream<S> {
 
     fn put_back(&mut self, plain: &[u8]) {
         self.ahead.keep(plain);
+    }
+
+    fn judge_again(&mut self) -> Result<(), Distrust> {
+        let generation = self.trust.generation();
+        if generation == self.trusted {
+            return Ok(());
+        }
+        self.trusted = generation;
+        self.trust.judge(self.tls.peer_certificates())
     }
 }
 

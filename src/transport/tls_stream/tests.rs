@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, Error, ServerConfig};
+use rustls::{AlertDescription, ClientConfig, Error};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use crate::transport::wire::{read_more, send_all};
 
 struct World {
     home: tempfile::TempDir,
-    server: Arc<ServerConfig>,
+    server: Arc<Trust>,
     places: Semaphore,
 }
 
@@ -31,7 +31,7 @@ impl World {
         let at = |name| home.path().join(name);
         let crl = Some(at("crl.pem"));
         let (cert, key, client_ca) = (at("hub.pem"), at("hub-key.pem"), at("ca.pem"));
-        let server = server_config(&TlsFiles { cert, key, client_ca, crl, tls12 }).unwrap();
+        let server = Trust::new(server_config(&TlsFiles { cert, key, client_ca, crl, tls12 }).unwrap());
         Self { home, server, places: Semaphore::new(1) }
     }
 
@@ -45,9 +45,10 @@ impl World {
     async fn meet(&self, pipe: usize) -> (ClientStream<DuplexStream>, TlsStream<DuplexStream>) {
         let (near, far) = duplex(pipe);
         let connector = TlsConnector::from(self.client());
+        let places = [&self.places];
         let (client, server) = tokio::join!(
             connector.connect(ServerName::try_from("localhost").unwrap(), near),
-            TlsStream::accept(far, Arc::clone(&self.server), &self.places),
+            TlsStream::accept(far, &self.server, &places),
         );
         (client.unwrap(), server.unwrap())
     }
@@ -161,7 +162,8 @@ async fn what_comes_with_the_last_words_of_the_handshake_is_not_lost() {
         client.shutdown().await.unwrap();
         client
     };
-    let server = TlsStream::accept(far, Arc::clone(&world.server), &world.places);
+    let places = [&world.places];
+    let server = TlsStream::accept(far, &world.server, &places);
     let (_client, server) = tokio::join!(client, server);
     let mut server = server.unwrap();
     let mut plain = Vec::new();
@@ -257,7 +259,8 @@ async fn a_client_without_a_certificate_is_told_so() {
         let mut client = connector.connect(ServerName::try_from("localhost").unwrap(), near).await?;
         client.read(&mut [0]).await
     };
-    let server = TlsStream::accept(far, Arc::clone(&world.server), &world.places);
+    let places = [&world.places];
+    let server = TlsStream::accept(far, &world.server, &places);
     let (client, server) = tokio::join!(client, server);
     let refused = server.err().unwrap().into_inner().unwrap().downcast::<Error>().unwrap();
     assert_eq!(*refused, Error::NoCertificatesPresented);
@@ -290,7 +293,8 @@ async fn a_greeting_that_is_not_whole_holds_no_place_and_one_that_is_holds_it_fo
     let (mut slow, far) = duplex(1 << 16);
     slow.write_all(hello.get(..hello.len() - 1).unwrap()).await.unwrap();
     let started = Instant::now();
-    let waiting = TlsStream::accept(far, Arc::clone(&world.server), &world.places);
+    let places = [&world.places];
+    let waiting = TlsStream::accept(far, &world.server, &places);
     tokio::pin!(waiting);
     assert!(is_pending(&mut waiting).await);
     assert_eq!(world.places.available_permits(), 1, "it has not said what it wants");
