@@ -17,7 +17,8 @@ use crate::dialect::Dialect;
 const CONFIG: &str = "agent-reach.toml";
 const STORE: &str = "agent-reach.db";
 /// Everybody may do everything under the name in the certificate.
-const POLICY: &str = "version = 1\n[[rules]]\nidentity = \"*\"\nprovide = [\"*\"]\ncall = [\"*\"]\n";
+pub(crate) const POLICY: &str =
+    "version = 1\n[[rules]]\nidentity = \"*\"\nprovide = [\"*\"]\ncall = [\"*\"]\n";
 
 /// A directory with a certificate authority and the server's certificate, for a hub or the relay.
 #[derive(Debug)]
@@ -118,6 +119,40 @@ impl Hub {
     /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Puts a text in the place of one of its files, whole.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
+        let (file, new) = (self.certs.path().join(name), self.certs.path().join(format!("{name}.new")));
+        fs::write(&new, text)?;
+        Ok(fs::rename(new, file)?)
+    }
+
+    /// Makes a revocation list with one certificate more: nobody's who is here.
+    ///
+    /// # Errors
+    /// When the hub's command fails.
+    pub(crate) fn revoke(&self, name: &str) -> Result<()> {
+        for act in ["issue", "revoke"] {
+            let mut command = Command::new(&self.binary);
+            let output = command.args(["certs", act, name, "--dir"]).arg(self.certs.path()).output()?;
+            if !output.status.success() {
+                bail!("certs {act}: {}", String::from_utf8_lossy(&output.stderr));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends it SIGHUP, which has it read its files again.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(crate) fn hang_up(&self) -> Result<()> {
+        let sent = Command::new("kill").args(["-HUP", &self.pid().to_string()]).status()?;
+        sent.success().then_some(()).context("the hub is gone")
     }
 
     /// How to get in.

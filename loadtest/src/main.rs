@@ -25,7 +25,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use jobs::canary;
-use scenarios::{call, deaf, fanout, idle, mixed, policy, queue, relay, storm, stream, tasks};
+use scenarios::{call, deaf, fanout, idle, mixed, policy, queue, relay, reload, storm, stream, tasks};
 
 /// Puts load on a hub and measures what it costs
 #[derive(Debug, Parser)]
@@ -51,6 +51,8 @@ enum Scenario {
     Queue(queue::QueueArgs),
     /// A slow agent among three: the slowest calls under `least_loaded` and `round_robin`
     Policy(policy::PolicyArgs),
+    /// A new policy and a new revocation list while many are connected: how long that takes, and what others notice
+    Reload(reload::ReloadArgs),
     /// A caller that does not read while a lot is aimed at it: memory, and what others notice
     Deaf(deaf::DeafArgs),
     /// Tasks and the store: durable accepts, a restart, expiry, and what request ids cost
@@ -91,6 +93,7 @@ fn run(cli: &Cli) -> Result<()> {
         Scenario::Stream(args) => stream::run(args),
         Scenario::Queue(args) => queue::run(args),
         Scenario::Policy(args) => policy::run(args),
+        Scenario::Reload(args) => reload::run(args),
         Scenario::Deaf(args) => deaf::run(args),
         Scenario::Tasks(args) => tasks::run(args),
         Scenario::Mixed(args) => mixed::run(args),

@@ -9,6 +9,7 @@ pub(crate) mod mixed;
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod relay;
+pub(crate) mod reload;
 pub(crate) mod storm;
 pub(crate) mod stream;
 pub(crate) mod tasks;
