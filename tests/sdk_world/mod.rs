@@ -72,6 +72,18 @@ impl Place {
         Self { dir, overrides: overrides.to_vec(), hub, child }
     }
 
+    /// Another one, of the same authority.
+    pub(crate) fn beside(&self, overrides: &[(&'static str, &'static str)]) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        for file in ["ca.pem", "ca-key.pem", "crl.pem", "issued.txt", "hub.pem", "hub-key.pem"] {
+            std::fs::copy(self.dir.path().join(file), dir.path().join(file))
+                .expect("what the first has made");
+        }
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (child, hub) = start(dir.path(), any, overrides);
+        Self { dir, overrides: overrides.to_vec(), hub, child }
+    }
+
     pub(crate) fn agent(&self, name: &str) -> AgentBuilder {
         agent(self.dir.path(), self.hub, name)
     }

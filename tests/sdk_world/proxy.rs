@@ -10,8 +10,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::within;
 
 /// Connections are numbered from 1.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct State {
+    /// Where new ones lead.
+    hub: SocketAddr,
     /// Connections that came.
     opened: u64,
     /// Those up to this number are closed.
@@ -33,7 +35,7 @@ impl Proxy {
     pub(crate) async fn to(hub: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
-        let (state, watched) = watch::channel(State::default());
+        let (state, watched) = watch::channel(State { hub, opened: 0, cut: 0, frozen: 0, refusing: false });
         let counting = state.clone();
         let task = tokio::spawn(async move {
             let mut links = JoinSet::new();
@@ -42,11 +44,16 @@ impl Proxy {
                     continue;
                 }
                 counting.send_modify(|state| state.opened += 1);
-                let number = counting.borrow().opened;
+                let State { opened: number, hub, .. } = *counting.borrow();
                 links.spawn(carry(near, hub, number, watched.clone()));
             }
         });
         Self { address, state, task: task.abort_handle() }
+    }
+
+    /// Leads new connections to another hub; those that there are stay, as a balancer of TCP has it.
+    pub(crate) fn aim(&self, hub: SocketAddr) {
+        self.state.send_modify(|state| state.hub = hub);
     }
 
     /// Closes every connection that there is.
