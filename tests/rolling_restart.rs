@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_reach::certs;
 use agent_reach_sdk::{Agent, Context};
 use raw::Hub;
 use sdk_world::proxy::Proxy;
@@ -135,4 +136,38 @@ async fn two_thousand_agents_with_a_call_open_are_drained_and_none_is_lost() {
     }
     assert!(hub.exited().success());
     drop((workers, callers));
+}
+
+#[tokio::test]
+async fn a_certificate_that_runs_out_is_renewed_without_a_lost_call_and_without_a_second_run() {
+    let hub = Hub::dev();
+    let door = Door::new();
+    let at_the_door = door.clone();
+    // Both are issued for a moment, and again for long while they are connected.
+    for name in ["provider", "caller"] {
+        let order = certs::Order { name, sans: &[], valid: Duration::from_secs(4) };
+        certs::issue_order(hub.dir(), &order).expect("a certificate");
+    }
+    let provider = agent(hub.dir(), hub.agents, "provider")
+        .capability("held", move |_: Context, n: u64| {
+            let door = at_the_door.clone();
+            async move {
+                door.pass().await;
+                Ok(2 * n)
+            }
+        })
+        .connect()
+        .await
+        .expect("a session");
+    let caller = agent(hub.dir(), hub.agents, "caller").connect().await.expect("a session");
+    let call = caller.call::<u64>("held", 21).start().await.expect("made");
+    door.arrived(1).await;
+    for name in ["provider", "caller"] {
+        certs::issue(hub.dir(), name, &[], 1).expect("a certificate");
+    }
+    until("the end of both", || async { hub.log().matches("credentials_expired").count() >= 2 }).await;
+    until("their return", || async { provider.is_connected() && caller.is_connected() }).await;
+    door.let_go(1);
+    assert_eq!(within("the result", call.result()).await.expect("not lost"), 42);
+    assert_eq!(door.count(), 1, "it ran once");
 }
