@@ -1,6 +1,6 @@
 //! Opening a connection step by step: TCP, TLS, the HTTP upgrade. Each step may be refused.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -49,6 +49,7 @@ pub(crate) struct Dial {
     extensions: Option<String>,
     versions: Vec<&'static SupportedProtocolVersion>,
     receive_buffer: Option<u32>,
+    from: Option<Ipv4Addr>,
 }
 
 impl Dial {
@@ -67,7 +68,14 @@ impl Dial {
             extensions: None,
             versions: vec![&rustls::version::TLS13, &rustls::version::TLS12],
             receive_buffer: None,
+            from: None,
         }
+    }
+
+    /// From this address.
+    pub(crate) fn from(mut self, address: Ipv4Addr) -> Self {
+        self.from = Some(address);
+        self
     }
 
     /// With a client certificate.
@@ -118,6 +126,9 @@ impl Dial {
             let socket = TcpSocket::new_v4()?;
             if let Some(bytes) = self.receive_buffer {
                 socket.set_recv_buffer_size(bytes)?;
+            }
+            if let Some(address) = self.from {
+                socket.bind((address, 0).into())?;
             }
             let tcp = socket.connect(self.address).await?;
             tcp.set_nodelay(true)?;
