@@ -4,12 +4,12 @@
 //! what it read, takes what is to be written, and leaves. A task of its own for the core would cost every
 //! frame two more wake-ups, and wake-ups are what a hop costs (ADR 0001).
 
+mod clock;
 mod inbound;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use clock::Clock;
 pub use inbound::{Inbound, Observer};
 
 use crate::store::StoreHandle;
@@ -73,7 +74,7 @@ pub struct Driver {
     store: Option<StoreHandle>,
     started: Instant,
     observer: Arc<dyn Observer>,
-    timer: Notify,
+    clock: Clock,
     empty: Notify,
 }
 
@@ -96,7 +97,7 @@ impl Driver {
             store,
             started: Instant::now(),
             observer,
-            timer: Notify::new(),
+            clock: Clock::default(),
             empty: Notify::new(),
         })
     }
@@ -248,12 +249,13 @@ impl Driver {
     /// Sleeps until something is due, tells the core, and begins again. Never ends by itself.
     pub async fn keep_time(self: Arc<Self>) {
         loop {
-            let notified = self.timer.notified();
+            let notified = self.clock.sooner.notified();
             let due = {
                 let mut inner = self.lock();
                 inner.armed = inner.next_due();
                 inner.armed
             };
+            self.clock.looked.notify_waiters();
             match due {
                 None => notified.await,
                 Some(due) => {
@@ -319,7 +321,7 @@ impl Driver {
                 waker.wake();
             }
             if sooner {
-                self.timer.notify_one();
+                self.clock.sooner.notify_one();
             }
             for fact in &effects.facts {
                 self.observer.fact(fact);

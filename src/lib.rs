@@ -14,6 +14,7 @@ pub mod reload;
 pub mod server;
 mod stamp;
 pub mod store;
+pub mod supervisor;
 pub mod telemetry;
 pub mod transport;
 pub mod websocket;

@@ -20,12 +20,13 @@ use crate::http::{self, AllowedHosts, ServeOptions};
 use crate::keeping::{KeepError, Keeping, unix_ms};
 use crate::reload::{LoadError, Order, Reloader, Sources};
 use crate::store::StoreHandle;
+use crate::supervisor::{SocketError, Sockets};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{Metrics, tls_reason};
 use crate::transport::identity::IdentityError;
 use crate::transport::listener::{Accepted, Gatekeeper, Limits, Listener};
 use crate::transport::sockets::Tcp;
-use crate::transport::threads::Threads;
+use crate::transport::threads::{Pulse, Threads};
 use crate::transport::tls;
 use crate::transport::trust::Trust;
 
@@ -45,6 +46,9 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// A socket that was passed cannot be used.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// Certificates or the policy cannot be used.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -79,6 +83,8 @@ pub struct Ready {
 /// A hub that serves.
 pub struct Server {
     driver: Arc<Driver>,
+    /// Tells whether the threads of connections are alive.
+    pub(crate) pulse: Pulse,
     store: StoreHandle,
     ready: Ready,
     orders: mpsc::Sender<Order>,
@@ -87,15 +93,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds, builds and starts everything.
+    /// Binds, builds and starts everything. `sockets` take the place of the addresses of their listeners.
     ///
     /// # Errors
-    /// When an address, a certificate or the policy cannot be used. Nothing is left running then.
-    pub async fn start(config: &Config, dir: Option<&Path>) -> Result<Self, StartError> {
+    /// When an address, a socket, a certificate or the policy cannot be used. Nothing is left running then.
+    pub async fn start(
+        config: &Config,
+        dir: Option<&Path>,
+        mut sockets: Sockets,
+    ) -> Result<Self, StartError> {
         let sources = Sources::of(config);
         let loaded = sources.load()?;
-        let agents = bind("agents.listen", config.agents.listen).await?;
+        let agents = bind(&mut sockets, "agents.listen", config.agents.listen).await?;
         let threads = Threads::start(config.agents.threads as usize).map_err(StartError::Threads)?;
+        let pulse = threads.pulse();
         let metrics = Arc::new(Metrics::new());
         loaded.tell(&metrics);
         let (tls, http_tls, policy, live) = loaded.split();
@@ -114,13 +125,16 @@ impl Server {
 
         let http_tls = http_tls.map(watch::Sender::new);
         let http = match &config.http {
-            Some(section) => Some(health(section, http_tls.as_ref(), &driver, &mut tasks).await?),
+            Some(section) => {
+                Some(health(section, http_tls.as_ref(), &mut sockets, &driver, &mut tasks).await?)
+            }
             None => None,
         };
         let metrics = match &config.metrics {
-            Some(section) => Some(prometheus(section, &driver, &watcher, &mut tasks).await?),
+            Some(section) => Some(prometheus(section, &mut sockets, &driver, &watcher, &mut tasks).await?),
             None => None,
         };
+        sockets.all_taken()?;
         tasks.spawn(watcher.metrics.upkeep());
         tasks.spawn(Arc::clone(&driver).keep_time());
         let ready = Ready {
@@ -151,7 +165,7 @@ impl Server {
         tasks.spawn(listener.run());
         warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
-        Ok(Self { driver, store, ready, orders, drain_ms: config.agents.drain_ms, tasks })
+        Ok(Self { driver, pulse, store, ready, orders, drain_ms: config.agents.drain_ms, tasks })
     }
 
     /// Where it can be reached.
@@ -205,10 +219,15 @@ impl Server {
 async fn health(
     section: &config::Http,
     tls: Option<&watch::Sender<Arc<ServerConfig>>>,
+    sockets: &mut Sockets,
     driver: &Arc<Driver>,
     tasks: &mut JoinSet<()>,
 ) -> Result<String, StartError> {
-    let socket = bind("http.listen", section.listen).await?;
+    // What holds for an address in the configuration holds for the socket in its place.
+    if section.cert.is_none() {
+        sockets.require_loopback("http")?;
+    }
+    let socket = bind(sockets, "http.listen", section.listen).await?;
     let scheme = if section.cert.is_some() { "https" } else { "http" };
     let address = url(scheme, &socket, section.listen);
     let hub = Arc::clone(driver);
@@ -223,11 +242,12 @@ async fn health(
 /// Serves metrics. Gives their address.
 async fn prometheus(
     section: &config::Metrics,
+    sockets: &mut Sockets,
     driver: &Arc<Driver>,
     watcher: &Arc<Watcher>,
     tasks: &mut JoinSet<()>,
 ) -> Result<String, StartError> {
-    let socket = bind("metrics.listen", section.listen).await?;
+    let socket = bind(sockets, "metrics.listen", section.listen).await?;
     let address = url("http", &socket, section.listen);
     let (scraped, figures) = (Arc::clone(watcher), Arc::clone(driver));
     let router = http::metrics_router(move || {
@@ -251,8 +271,12 @@ fn warn_of(config: &Config) {
     }
 }
 
-async fn bind(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen { key, address, source })
+async fn bind(
+    sockets: &mut Sockets,
+    key: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, StartError> {
+    sockets.listen(key, address).await.map_err(|source| StartError::Listen { key, address, source })
 }
 
 /// The address that was really taken, where port 0 was asked for.

@@ -1,5 +1,6 @@
 //! `agent-reach serve`: a hub from a configuration file. And what every command that runs a hub shares.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config};
 use crate::server::{Ready, Server};
+use crate::supervisor::{Sockets, State, Supervisor};
 use crate::telemetry::logging;
 
 /// Exit code of a hub that was told twice to stop.
@@ -43,6 +45,14 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 /// Runs a hub until it is told to stop.
 pub fn run_hub(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)) -> ExitCode {
+    // Before there are threads: it takes variables out of the environment.
+    let sockets = match Sockets::inherited() {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(FAILED);
+        }
+    };
     if let Err(error) = logging::init(&config.tracing) {
         eprintln!("tracing.log: {error}");
         return ExitCode::from(FAILED);
@@ -54,7 +64,7 @@ pub fn run_hub(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
             return ExitCode::from(FAILED);
         }
     };
-    runtime.block_on(serve(config, dir, on_ready))
+    runtime.block_on(serve(config, dir, sockets, on_ready))
 }
 
 /// The runtime of everything but connections. It leaves a core to each of their threads, as far as there are enough:
@@ -65,7 +75,13 @@ fn runtime(connection_threads: u32) -> std::io::Result<tokio::runtime::Runtime> 
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)) -> ExitCode {
+async fn serve(
+    config: &Config,
+    dir: Option<&Path>,
+    sockets: Sockets,
+    on_ready: impl FnOnce(Ready),
+) -> ExitCode {
+    let supervisor = Supervisor::from_env();
     // Before the ready line: whoever reads it may send a signal at once.
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
@@ -74,7 +90,7 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
             return ExitCode::from(FAILED);
         }
     };
-    let mut server = match Server::start(config, dir).await {
+    let mut server = match Server::start(config, dir, sockets).await {
         Ok(server) => server,
         Err(error) => {
             eprintln!("{error}");
@@ -82,20 +98,32 @@ async fn serve(config: &Config, dir: Option<&Path>, on_ready: impl FnOnce(Ready)
         }
     };
     on_ready(server.ready().clone());
+    supervisor.tell(&[State::Ready, State::Status(&format!("serving {}", server.ready().agents))]);
+    let (driver, pulse) = (server.driver(), server.pulse.clone());
+    let draining = Cell::new(false);
+    let watchdog = supervisor.feed(async || {
+        driver.clock_ticks().await;
+        // A thread that is gone at the end of a drain has done its work.
+        pulse.beats().await || draining.get()
+    });
+    tokio::pin!(watchdog);
     loop {
         // Cancel-safe: a signal that is not taken now is taken by the next turn.
         let signal = tokio::select! {
             signal = signals.next() => signal,
             () = server.broken() => return ExitCode::from(FAILED),
+            never = &mut watchdog => match never {},
         };
         match signal {
             Told::Stop => break,
             Told::Reload => server.reload(),
         }
     }
-    let driver = server.driver();
+    draining.set(true);
+    supervisor.tell(&[State::Stopping, State::Status("draining")]);
     // Cancel-safe: whichever comes first ends the process.
     tokio::select! {
+        never = &mut watchdog => match never {},
         () = server.stop() => return ExitCode::SUCCESS,
         () = signals.stop() => {}
     }

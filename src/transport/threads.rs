@@ -14,6 +14,23 @@ use tokio::sync::Notify;
 
 use super::line;
 
+/// Tells whether threads for connections are alive.
+#[derive(Clone, Debug)]
+pub struct Pulse(Vec<Handle>);
+
+impl Pulse {
+    /// Waits until every thread has done a bit of work that it gets now. False when one has ended; on one that hangs it
+    /// waits for ever.
+    pub async fn beats(&self) -> bool {
+        for thread in &self.0 {
+            if thread.spawn(async {}).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
 /// Threads for connections. Dropped, they end, and with them what still lives on them.
 #[derive(Debug)]
 pub struct Threads {
@@ -38,6 +55,12 @@ impl Threads {
         let first = Thread::start(0)?;
         let others = (1..count).map(Thread::start).collect::<io::Result<_>>()?;
         Ok(Self { first, others, turn: AtomicUsize::new(0) })
+    }
+
+    /// What tells whether they are alive.
+    pub fn pulse(&self) -> Pulse {
+        let threads = std::iter::once(&self.first).chain(&self.others);
+        Pulse(threads.map(|thread| thread.handle.clone()).collect())
     }
 
     /// The thread for the next connection: each in turn.
@@ -73,5 +96,34 @@ impl Drop for Thread {
         {
             tracing::error!("a thread of connections has failed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_hangs_has_no_pulse_and_one_that_works_has() {
+        let threads = Threads::start(2).unwrap();
+        let pulse = threads.pulse();
+        assert!(pulse.beats().await);
+        let (entered, inside) = mpsc::sync_channel(1);
+        let (go, gate) = mpsc::sync_channel::<()>(1);
+        drop(threads.others[0].handle.spawn(async move {
+            entered.send(()).unwrap();
+            gate.recv().unwrap();
+        }));
+        inside.recv().unwrap();
+        let mut beats = pin!(pulse.beats());
+        assert_eq!(beats.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+        go.send(()).unwrap();
+        assert!(beats.await);
+        drop(threads);
+        assert!(!pulse.beats().await);
     }
 }

@@ -76,6 +76,13 @@ impl Hub {
         (self.child, self.ended, self.ready) = (child, ended, ready);
     }
 
+    /// A hub that a test has started in its own way, in a directory that [`prepared`] made.
+    pub(crate) fn of(dir: TempDir, child: Child) -> Self {
+        let (child, ended, ready) = wait_ready(child, dir.path());
+        let agents = address(&ready, "agents");
+        Self { child, dir, arguments: Vec::new(), ended, identities: Mutex::default(), ready, agents }
+    }
+
     fn started(dir: TempDir, arguments: &[&str], overrides: &[(&str, &str)]) -> Self {
         let child = spawn(arguments, overrides, dir.path());
         let (child, ended, ready) = wait_ready(child, dir.path());
@@ -252,7 +259,8 @@ pub(crate) fn log_of(dir: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(log_path(dir)).unwrap_or_default()).into_owned()
 }
 
-fn log_path(dir: &Path) -> PathBuf {
+/// Where it has.
+pub(crate) fn log_path(dir: &Path) -> PathBuf {
     dir.join("hub.log")
 }
 

@@ -18,6 +18,7 @@ use super::dev::{self, DevArgs};
 use super::serve::Signals;
 use crate::config::{Config, Tracing};
 use crate::server::{Ready, Server};
+use crate::supervisor::Sockets;
 use crate::telemetry::logging;
 
 /// How long the farewell may take.
@@ -100,7 +101,8 @@ fn port(asked: Option<SocketAddr>, usual: u16, screen: &Screen) -> SocketAddr {
 /// The whole play. `false` when a step went wrong.
 async fn play(args: &DemoArgs, config: &Config, mut screen: Screen) -> Result<bool, String> {
     let mut signals = Signals::new().map_err(|e| format!("cannot listen for signals: {e}"))?;
-    let server = Server::start(config, Some(&args.dir)).await.map_err(|e| e.to_string())?;
+    let server =
+        Server::start(config, Some(&args.dir), Sockets::default()).await.map_err(|e| e.to_string())?;
     let ready = server.ready().clone();
     let announced = Announced::new(&args.dir, &ready);
     // Cancel-safe: what is dropped here is not used again.
