@@ -18,7 +18,7 @@ HOSTILE_NICE ?= 10
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt fmt-check lint doc build unit deny sim fuzz hostile
+.PHONY: help demo test tools rules fmt fmt-check lint doc build unit deny sim fuzz hostile
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -27,7 +27,28 @@ demo: ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
 	$(CARGO) build --locked --bin agent-reach
 	target/debug/agent-reach demo $(DEMO_ARGS)
 
-test: fmt-check lint doc build unit deny ## Everything that has to be green before a merge
+test: tools rules fmt-check lint doc build unit deny ## Everything that has to be green before a merge
+
+# Prometheus' own checker, for the rules and boards in dashboards/. Debian has it in a package, which is unpacked here and
+# not installed: its service would be started.
+TOOLS = $(CURDIR)/target/tools
+export PROMTOOL ?= $(or $(call have,promtool),$(TOOLS)/usr/bin/promtool)
+# `required`: what is not there fails, as in continuous integration.
+export AGENT_REACH_TOOLS ?=
+left_out = echo "$(1)"; test "$(AGENT_REACH_TOOLS)" != required
+
+tools: ## What tests use where it is there: promtool, from Debian's package
+	@test -x "$(PROMTOOL)" || { \
+		mkdir -p $(TOOLS) && cd $(TOOLS) && \
+		{ apt-get --quiet=2 download prometheus || { apt-get --quiet=2 update && apt-get --quiet=2 download prometheus; }; } && \
+		dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb; \
+	} || { $(call left_out,promtool could not be had from apt: rules and boards are looked at without it); }
+
+rules: ## The rules of dashboards/prometheus, and every alert on made data
+	@if test -x "$(PROMTOOL)"; then \
+		cd dashboards/prometheus && "$(PROMTOOL)" check rules recording.yml alerts.yml && \
+		"$(PROMTOOL)" test rules alerts.test.yml; \
+	else $(call left_out,promtool is not installed: alerts were not tried (make tools)); fi
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
