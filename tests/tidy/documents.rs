@@ -7,7 +7,8 @@ use clap::error::ErrorKind;
 use super::tree::{File, files, paths, read};
 
 /// Folders at the root whose names begin a path.
-const PLACES: [&str; 8] = ["protocol/", "core/", "sdk/", "src/", "loadtest/", "tests/", "docs/", ".ci/"];
+const PLACES: [&str; 10] =
+    ["protocol/", "core/", "sdk/", "src/", "loadtest/", "tests/", "docs/", "dashboards/", "deploy/", ".ci/"];
 
 /// A document in its parts.
 #[derive(Default)]
@@ -268,4 +269,31 @@ fn every_command_is_in_the_changelog_and_the_operators_page_or_the_readme() {
         assert!(pages.contains(&format!("agent-reach {name}")), "{name} is explained nowhere");
         assert!(changes.contains(&format!("`{name}`")), "{name} is not in the changelog");
     }
+}
+
+#[test]
+fn every_test_and_every_setting_that_the_threat_model_names_is_there() {
+    let example = read("docs/agent-reach.example.toml");
+    let section =
+        |name: &str| example.split(&format!("\n[{name}]\n")).nth(1).unwrap().split("\n[").next().unwrap();
+    let tests: String = files(".rs").iter().map(File::tests).collect();
+    let (mut named, mut settings) = (0, 0);
+    // Code marks stand on one line, but for a list of tests in brackets.
+    for word in parts(&read("SECURITY.md")).prose.iter().flat_map(|line| marked(line)) {
+        if word.matches('_').count() >= 3
+            && word.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit())
+        {
+            assert!(tests.contains(&format!("fn {word}(")), "SECURITY.md: no test {word}");
+            named += 1;
+        }
+        let Some((place, key)) = word.split_once('.') else { continue };
+        if example.contains(&format!("\n[{place}]\n")) {
+            let there = section(place)
+                .lines()
+                .any(|line| line.trim_start_matches('#').starts_with(&format!("{key} = ")));
+            assert!(there, "SECURITY.md: no setting {word}");
+            settings += 1;
+        }
+    }
+    assert!(named >= 30 && settings >= 10, "{named} tests, {settings} settings");
 }
