@@ -66,6 +66,15 @@ fn summary(config: &Config, policy: &PolicyFile) -> String {
     for (alias, target) in &policy.aliases {
         lines.push(format!("alias {alias}: {target}"));
     }
+    if !policy.open {
+        lines.push("dictionary: only these may be offered, whatever the rules grant".into());
+    } else if !policy.capabilities.is_empty() {
+        lines.push("dictionary: others may be offered as well".into());
+    }
+    for (name, about) in &policy.capabilities {
+        let about = about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
+        lines.push(format!("capability {name}{about}"));
+    }
     for key in config.without_effect() {
         lines.push(format!("warning: {key} has no effect in this version"));
     }
@@ -138,6 +147,20 @@ alias old: a.b
 warning: audit.flush_ms has no effect in this version
 ";
         assert_eq!(check(&args, vec![]).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_dictionary_is_told_and_whether_it_is_closed() {
+        let names = "[capabilities.\"a.b\"]\ndescription = \"does b\"\n[capabilities.\"a.c\"]\n";
+        for (top, told) in [
+            ("", "dictionary: only these may be offered, whatever the rules grant"),
+            ("dictionary = \"open\"\n", "dictionary: others may be offered as well"),
+        ] {
+            let (_home, args) = world(&format!("version = 1\n{top}{names}"), "");
+            let summary = check(&args, vec![]).unwrap();
+            let end = format!("{told}\ncapability a.b: does b\ncapability a.c\n");
+            assert!(summary.ends_with(&end), "{summary}");
+        }
     }
 
     #[test]
