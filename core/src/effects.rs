@@ -6,6 +6,7 @@ use agent_reach_protocol::{CallMode, ErrorCode};
 
 use crate::input::ConnectionId;
 use crate::store::{Ask, Change, TaskId};
+use crate::trace_id::TraceId;
 
 /// What one `handle` asks of the shell. The shell keeps one and clears it after use.
 #[derive(Debug, Default)]
@@ -121,7 +122,7 @@ impl Tier {
     }
 }
 
-/// What an execution record says of an ended call. Moments are milliseconds since the Unix epoch.
+/// What records and the audit say of an ended call. Moments are milliseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
     /// Hub-wide name of the call.
@@ -142,6 +143,12 @@ pub struct CallRecord {
     pub ended_ms: u64,
     /// Tries in all.
     pub attempts: u32,
+    /// Of a fan-out, all whom it was given to, each once.
+    pub targets: Box<[Arc<str>]>,
+    /// The trace of the caller's that it belongs to.
+    pub trace: Option<TraceId>,
+    /// The hub itself answered it.
+    pub by_hub: bool,
 }
 
 /// Something that happened, told once.
@@ -169,6 +176,8 @@ pub enum Fact {
     Left {
         /// Who.
         agent: Arc<str>,
+        /// With which certificate identity.
+        identity: Arc<str>,
         /// Why.
         reason: &'static str,
     },
@@ -199,8 +208,28 @@ pub enum Fact {
         process_us: Option<u64>,
         /// From CALL to the end, in microseconds.
         total_us: u64,
-        /// What is written down of it; none of what the hub itself answered, and none where nobody keeps records.
-        record: Option<Box<CallRecord>>,
+        /// What is written down of it; none where nobody wants records.
+        record: Option<Arc<CallRecord>>,
+    },
+    /// A watch, which is a call to the hub itself, ended.
+    WatchEnded {
+        /// How.
+        outcome: Outcome,
+        /// From CALL to the end, in microseconds.
+        total_us: u64,
+        /// As of any call.
+        record: Option<Arc<CallRecord>>,
+    },
+    /// Somebody did to another's agent, or to a task, what is to be answered for.
+    Act {
+        /// The capability that does it.
+        capability: &'static str,
+        /// Whose agent.
+        agent: Arc<str>,
+        /// With which certificate identity.
+        identity: Arc<str>,
+        /// To whom or what: an agent_id, or a task_id.
+        subject: Arc<str>,
     },
     /// The end of a task is stored.
     TaskEnded {

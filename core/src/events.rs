@@ -13,12 +13,14 @@ use serde::Serialize;
 use bytes::Bytes;
 
 use crate::calls::{Call, Failure};
-use crate::effects::Outcome;
+use crate::effects::{Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::registry::Asked;
 use crate::session::Lane;
 use crate::store::TaskId;
 use crate::tasks::TaskView;
+use crate::time::Now;
+use crate::trace_id::TraceId;
 use crate::views::{AgentView, CallView, Event, WatchFilter, pack};
 
 /// One open watch.
@@ -28,6 +30,10 @@ pub(crate) struct Watch {
     pub(crate) id: u64,
     pub(crate) call_id: String,
     pub(crate) request_id: String,
+    /// As asked for, and in which trace; where it is started, when.
+    pub(crate) capability: Arc<str>,
+    pub(crate) trace: Option<TraceId>,
+    started: Now,
     filter: WatchFilter,
     credit: u64,
     seq: u64,
@@ -51,6 +57,9 @@ impl Watch {
             id,
             call_id,
             request_id,
+            capability: Arc::default(),
+            trace: None,
+            started: Now::default(),
             filter,
             credit,
             seq: 0,
@@ -90,7 +99,8 @@ fn in_parts<T: Serialize>(mut list: &[T], bound: usize) -> Vec<&[T]> {
 
 impl Hub {
     /// Opens a watch: ACCEPT, the state now, and from then on every change. `ended`: a task that is over already.
-    pub(crate) fn start_watch(&mut self, turn: &mut Turn<'_>, watch: Watch, ended: Option<TaskView<'_>>) {
+    pub(crate) fn start_watch(&mut self, turn: &mut Turn<'_>, mut watch: Watch, ended: Option<TaskView<'_>>) {
+        watch.started = turn.now;
         let (key, id) = (watch.agent, watch.id);
         let accept = Accept {
             request_id: Some(&watch.request_id),
@@ -204,7 +214,7 @@ impl Hub {
 
     /// Ends a watch with a reason.
     pub(crate) fn end_watch(&mut self, turn: &mut Turn<'_>, index: usize, failure: Failure) {
-        let Some(watch) = self.drop_watch(index) else { return };
+        let Some(watch) = self.drop_watch(turn, index, Outcome::Failed(failure.code)) else { return };
         if let Some(agent) = self.registry.agents.get_mut(watch.agent) {
             agent.asked.remove(&watch.id);
         }
@@ -228,10 +238,19 @@ impl Hub {
         }
     }
 
-    /// Forgets a watch whose connection is gone.
-    pub(crate) fn drop_watch(&mut self, index: usize) -> Option<Watch> {
+    /// Forgets a watch that ends in this way.
+    pub(crate) fn drop_watch(
+        &mut self,
+        turn: &mut Turn<'_>,
+        index: usize,
+        outcome: Outcome,
+    ) -> Option<Watch> {
         let watch = self.watches.try_remove(index)?;
         self.watch_waiting = self.watch_waiting.saturating_sub(watch.waiting_bytes);
+        let Watch { agent, started, trace, .. } = watch;
+        let ids = (&*watch.call_id, &*watch.request_id);
+        let record = self.record_by_hub(turn.now, agent, ids, &watch.capability, started, trace);
+        turn.fx.facts.push(Fact::WatchEnded { outcome, total_us: turn.now.micros_since(started), record });
         Some(watch)
     }
 

@@ -42,6 +42,7 @@ mod store;
 mod tasks;
 mod text;
 mod time;
+mod trace_id;
 mod traces;
 mod views;
 mod waiting;
@@ -62,3 +63,4 @@ pub use store::{
     TaskEnd, TaskId, TaskRow, TaskState,
 };
 pub use time::Now;
+pub use trace_id::TraceId;

@@ -1,18 +1,22 @@
 //! The hub's own capabilities, `hub.*`: callable like any other, governed by the same policy.
 
+use std::sync::Arc;
+
 use agent_reach_protocol::codec::{Entries, Value, read_one};
 use agent_reach_protocol::{
-    Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, ResultStatus, encode, limits,
+    Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, ResultStatus, encode, limits, names,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::calls::{Failure, Refusal};
-use crate::effects::{Fact, Outcome};
+use crate::effects::{CallRecord, Fact, Outcome};
 use crate::events::{WATCHES_MAX, Watch};
 use crate::hub::{Hub, Turn};
 use crate::registry::Agent;
 use crate::session::Lane;
 use crate::text::CallId;
+use crate::time::Now;
+use crate::trace_id::TraceId;
 use crate::views::{
     AgentView, CallView, CapabilityView, OfferView, ProviderView, TraceView, WatchFilter, pack, status_of,
 };
@@ -82,6 +86,19 @@ struct CallFilter {
     capability: Option<String>,
     target: Option<String>,
     limit: Option<usize>,
+}
+
+/// The CALL that an answer of the hub's own is for.
+pub(crate) struct Answered<'a> {
+    pub(crate) id: u64,
+    pub(crate) request_id: Option<&'a str>,
+    pub(crate) trace: Option<TraceId>,
+}
+
+impl<'a> Answered<'a> {
+    pub(crate) fn of(hub: &Hub, asking: &Asking<'a>) -> Self {
+        Self { id: asking.id, request_id: asking.request_id, trace: hub.trace_of(asking) }
+    }
 }
 
 /// A list that ends where its message is full.
@@ -196,7 +213,7 @@ impl Hub {
         let answer = match name {
             "hub.agents.list" => self.list_agents(turn, &read(body)?, bound),
             "hub.agents.get" => self.get_agent(turn, read_text(body, "agent_id")?)?,
-            "hub.agents.disconnect" => self.disconnect_agent(turn, read_text(body, "agent_id")?)?,
+            "hub.agents.disconnect" => self.disconnect_agent(turn, key, read_text(body, "agent_id")?)?,
             "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound),
             "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
             "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
@@ -217,7 +234,7 @@ impl Hub {
             let message = format!("the answer of {name} is over the message limit");
             return Err(Refusal::new(ErrorCode::PayloadTooLarge, message));
         }
-        self.answer_for_hub(turn, key, (asking.id, asking.request_id), name, &answer);
+        self.answer_for_hub(turn, key, &Answered::of(self, asking), name, &answer);
         Ok(())
     }
 
@@ -225,7 +242,7 @@ impl Hub {
         &mut self,
         turn: &mut Turn<'_>,
         key: usize,
-        (id, request_id): (u64, Option<&str>),
+        asked: &Answered<'_>,
         name: &str,
         body: &[u8],
     ) {
@@ -233,8 +250,8 @@ impl Hub {
         let call_id = self.call_id(number);
         let made = self.made_request_id(number);
         let result = CallResult {
-            id: Some(id),
-            request_id: Some(request_id.unwrap_or(&made)),
+            id: Some(asked.id),
+            request_id: Some(asked.request_id.unwrap_or(&made)),
             call_id: Some(&call_id),
             target: Some("hub"),
             execution_ms: Some(0),
@@ -244,15 +261,46 @@ impl Hub {
         let message = encode(&result, Some(body));
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
         self.counters.calls_completed += 1;
+        let capability: Arc<str> = name.into();
+        let request_id = asked.request_id.unwrap_or(&made);
+        let record =
+            self.record_by_hub(turn.now, key, (&call_id, request_id), &capability, turn.now, asked.trace);
         turn.fx.facts.push(Fact::CallEnded {
-            capability: Some(name.into()),
+            capability: Some(capability),
             mode: CallMode::Call,
             outcome: Outcome::Completed,
             accept_us: None,
             process_us: None,
             total_us: 0,
-            record: None,
+            record,
         });
+    }
+
+    /// What is written down of a call that the hub itself answered.
+    pub(crate) fn record_by_hub(
+        &self,
+        now: Now,
+        key: usize,
+        (call_id, request_id): (&str, &str),
+        capability: &Arc<str>,
+        started: Now,
+        trace: Option<TraceId>,
+    ) -> Option<Arc<CallRecord>> {
+        let agent = self.registry.agents.get(key).filter(|_| self.settings.records)?;
+        Some(Arc::new(CallRecord {
+            call_id: call_id.into(),
+            task: None,
+            request_id: request_id.into(),
+            caller: Arc::clone(&agent.id),
+            target: Some("hub".into()),
+            capability: Arc::clone(capability),
+            started_ms: self.unix(started),
+            ended_ms: self.unix(now),
+            attempts: 1,
+            targets: Box::default(),
+            trace,
+            by_hub: true,
+        }))
     }
 
     fn list_agents(&self, turn: &Turn<'_>, filter: &AgentFilter, bound: usize) -> Vec<u8> {
@@ -278,16 +326,29 @@ impl Hub {
 
     /// The agent is told to come back, so that a stuck connection is replaced by a fresh one; who is to stay
     /// away has its certificate revoked.
-    fn disconnect_agent(&mut self, turn: &mut Turn<'_>, agent_id: &str) -> Result<Vec<u8>, Refusal> {
+    fn disconnect_agent(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: usize,
+        agent_id: &str,
+    ) -> Result<Vec<u8>, Refusal> {
         #[derive(Serialize)]
         struct Answer<'a> {
             disconnected: &'a str,
         }
         let agent = self.registry.find(agent_id).and_then(|key| self.registry.agents.get(key));
         let id = agent.and_then(|agent| agent.session).ok_or_else(|| unknown_agent(agent_id))?;
+        self.note_act(turn, key, "hub.agents.disconnect", agent_id);
         self.goodbye(turn, id, GoodbyeCode::Draining, "disconnected by an operator", Some(1000));
         self.leave(turn, id, "operator", false);
         Ok(pack(&Answer { disconnected: agent_id }))
+    }
+
+    /// Tells of something that is to be answered for.
+    pub(crate) fn note_act(&self, turn: &mut Turn<'_>, key: usize, capability: &'static str, subject: &str) {
+        let Some(agent) = self.registry.agents.get(key) else { return };
+        let (agent, identity) = (Arc::clone(&agent.id), Arc::clone(&agent.identity));
+        turn.fx.facts.push(Fact::Act { capability, agent, identity, subject: subject.into() });
     }
 
     fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Vec<u8> {
@@ -445,7 +506,10 @@ impl Hub {
         let number = self.number();
         let request_id = asking.request_id.map_or_else(|| self.made_request_id(number), str::to_owned);
         let credit = asking.credit.unwrap_or(limits::CREDIT_DEFAULT);
-        Ok(Watch::new(key, asking.id, credit, filter, (self.call_id(number), request_id)))
+        let mut watch = Watch::new(key, asking.id, credit, filter, (self.call_id(number), request_id));
+        watch.capability = names::fold(asking.capability).into();
+        watch.trace = self.trace_of(asking);
+        Ok(watch)
     }
 }
 

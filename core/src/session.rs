@@ -309,7 +309,8 @@ impl Hub {
         }
         agent.session = None;
         agent.suspect = false;
-        turn.fx.facts.push(Fact::Left { agent: Arc::clone(&agent.id), reason });
+        let (id, identity) = (Arc::clone(&agent.id), Arc::clone(&agent.identity));
+        turn.fx.facts.push(Fact::Left { agent: id, identity, reason });
         self.announce_left(turn, key, reason);
         self.detach(turn, key);
         let Some(agent) = self.registry.agents.get_mut(key) else { return };

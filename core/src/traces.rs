@@ -111,6 +111,11 @@ impl Log {
         }
     }
 
+    /// All that steps are about, each once: at most as many as there are steps.
+    pub(crate) fn targets(&self) -> &[Arc<str>] {
+        &self.targets
+    }
+
     /// How the choice of a step came about.
     pub(crate) fn note(&self, place: u16) -> Option<&Note> {
         self.notes.get(usize::from(place))

@@ -16,7 +16,7 @@ use super::give::{Carried, Copies};
 use super::legs::Legs;
 use super::{CALL_BYTES, Call, Failure, LEG_BYTES, Listener, Refusal, Stage};
 use crate::authz;
-use crate::effects::{DedupeOutcome, Fact};
+use crate::effects::{CallRecord, DedupeOutcome, Fact};
 use crate::fingerprint::Fingerprint;
 use crate::hub::{Complaint, Hub, Turn};
 use crate::idempotency::{Ends, Known};
@@ -24,6 +24,7 @@ use crate::registry::Asked;
 use crate::routing::{Choice, Exclusion, NoRoute, Note, Routed, Wanted, exclusion, mismatch, route};
 use crate::schema::{Body, Expected};
 use crate::time::Now;
+use crate::trace_id::TraceId;
 use crate::traces::Step;
 
 impl Hub {
@@ -297,7 +298,7 @@ impl Hub {
         let is_task = asking.mode == Some(CallMode::Task);
         let request_id: Arc<str> = asking.request_id.unwrap_or(&made).into();
         let capability = self.registry.names.intern(asked);
-        let log = self.traces.log(turn.now, Some(note));
+        let (log, trace) = (self.traces.log(turn.now, Some(note)), self.trace_of(asking));
         let entry = self.calls.vacant_entry();
         let index = entry.key();
         // Nobody can have written down an id before the hub made it: it is kept as SDKs keep their own.
@@ -315,6 +316,7 @@ impl Hub {
             owner: (key, serial),
             entry: self.memory.open(&asker.identity, &request_id, fingerprint, index),
             request_id,
+            trace,
             keep_ms: asking.keep_ms.unwrap_or(keep_default_ms).min(self.settings.dedupe_ttl_ms),
             capability,
             mode: asking.mode.unwrap_or(CallMode::Call),
@@ -508,7 +510,13 @@ impl Hub {
         let capability = self.registry.names.get(&name).map(|(own, _)| Arc::clone(own));
         let mode = asking.mode.unwrap_or(CallMode::Call);
         let record = self.send_refusal(turn, key, asking.id, asking.request_id, &name, refusal);
+        let record = record.map(|record| CallRecord { trace: self.trace_of(asking), ..record });
         self.record_refusal(turn, capability, mode, refusal, record);
+    }
+
+    /// The caller's own trace, if anybody wants to know.
+    pub(crate) fn trace_of(&self, asking: &Asking<'_>) -> Option<TraceId> {
+        asking.traceparent.filter(|_| self.settings.records).and_then(TraceId::of)
     }
 
     /// Refuses a CALL whose header could not be read.

@@ -42,7 +42,9 @@ impl Hub {
         self.stop_deliveries(key);
         for asked in asked.into_values() {
             match asked {
-                Asked::Watch(watch) => drop(self.drop_watch(watch)),
+                Asked::Watch(watch) => {
+                    drop(self.drop_watch(turn, watch, Outcome::Failed(ErrorCode::Cancelled)));
+                }
                 Asked::Question(number) => self.forget_question(number),
                 Asked::Call(index) => self.detach_caller(turn, key, index),
             }

@@ -236,11 +236,11 @@ impl Hub {
     }
 
     /// What is written down of an ended call.
-    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<Box<CallRecord>> {
+    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<Arc<CallRecord>> {
         let task = call.task.as_deref();
         let earlier = task.map_or(0, |task| task.earlier);
         self.settings.records.then(|| {
-            Box::new(CallRecord {
+            Arc::new(CallRecord {
                 call_id: (&*CallId::new(self.epoch(), call.number)).into(),
                 task: task.map(|task| task.id),
                 request_id: Arc::clone(&call.request_id),
@@ -250,6 +250,9 @@ impl Hub {
                 started_ms: task.map_or_else(|| self.unix(call.started), |task| task.created),
                 ended_ms: self.unix(now),
                 attempts: u32::try_from(call.attempts.len() + earlier).unwrap_or(u32::MAX),
+                targets: if call.fan_out { call.log.targets().into() } else { Box::default() },
+                trace: call.trace,
+                by_hub: false,
             })
         })
     }
@@ -387,7 +390,7 @@ impl Hub {
         request_id: Option<&str>,
         capability: &str,
         refusal: &Refusal,
-    ) -> Option<Box<CallRecord>> {
+    ) -> Option<CallRecord> {
         let number = self.number();
         let made = request_id.is_none().then(|| self.made_request_id(number));
         let call_id = CallId::new(self.epoch(), number);
@@ -408,18 +411,19 @@ impl Hub {
         let request_id: Arc<str> = request_id.or(made.as_deref()).unwrap_or_default().into();
         let (caller, capability): (Arc<str>, Arc<str>) = (Arc::clone(&agent.id), capability.into());
         let now_ms = self.unix(turn.now);
-        let record = self.settings.records.then(|| {
-            Box::new(CallRecord {
-                call_id: (&*call_id).into(),
-                task: None,
-                request_id: Arc::clone(&request_id),
-                caller: Arc::clone(&caller),
-                target: None,
-                capability: Arc::clone(&capability),
-                started_ms: now_ms,
-                ended_ms: now_ms,
-                attempts: 0,
-            })
+        let record = self.settings.records.then(|| CallRecord {
+            call_id: (&*call_id).into(),
+            task: None,
+            request_id: Arc::clone(&request_id),
+            caller: Arc::clone(&caller),
+            target: None,
+            capability: Arc::clone(&capability),
+            started_ms: now_ms,
+            ended_ms: now_ms,
+            attempts: 0,
+            targets: Box::default(),
+            trace: None,
+            by_hub: false,
         });
         self.traces.push(Trace { number, request_id, caller, capability, started: turn.now, log });
         record
@@ -431,7 +435,7 @@ impl Hub {
         capability: Option<Arc<str>>,
         mode: CallMode,
         refusal: &Refusal,
-        record: Option<Box<CallRecord>>,
+        record: Option<CallRecord>,
     ) {
         self.counters.calls_failed += 1;
         turn.fx.facts.push(Fact::CallEnded {
@@ -441,7 +445,7 @@ impl Hub {
             accept_us: None,
             process_us: None,
             total_us: 0,
-            record,
+            record: record.map(Arc::new),
         });
     }
 }

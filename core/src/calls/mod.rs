@@ -39,6 +39,7 @@ use crate::routing::Note;
 use crate::store::Holder;
 use crate::tasks::Task;
 use crate::time::Now;
+use crate::trace_id::TraceId;
 use crate::traces::Log;
 use crate::waiting::Place;
 use again::Tiers;
@@ -65,6 +66,8 @@ pub(crate) struct Call {
     /// The agent whose share it counts in, and its serial: its place may be another's before the call ends.
     pub(crate) owner: (usize, u64),
     pub(crate) request_id: Arc<str>,
+    /// The caller's own trace, where records are wanted.
+    pub(crate) trace: Option<TraceId>,
     /// Its entry in the memory of request ids, and for how long the end is kept, in milliseconds.
     pub(crate) entry: u32,
     pub(crate) keep_ms: u64,

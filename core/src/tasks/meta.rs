@@ -12,7 +12,7 @@ use super::writing::{Waiter, Waits};
 use crate::calls::Refusal;
 use crate::events::Watch;
 use crate::hub::{Hub, Turn};
-use crate::meta::{Page, read, read_text};
+use crate::meta::{Answered, Page, read, read_text};
 use crate::store::{Answer, Question, TaskId, TaskRow, TaskState};
 use crate::views::{WatchFilter, pack};
 
@@ -113,7 +113,7 @@ impl Hub {
                         let Some(call) = self.calls.get(index) else { return Ok(()) };
                         let Some(own) = call.task.as_deref() else { return Ok(()) };
                         let view = pack(&TaskView::of_open(self, turn, call, own).in_full(call));
-                        self.answer_for_hub(turn, key, (asking.id, asking.request_id), name, &view);
+                        self.answer_for_hub(turn, key, &Answered::of(self, asking), name, &view);
                         Ok(())
                     }
                     (_, None) => {
@@ -165,6 +165,7 @@ impl Hub {
     ) -> Result<(), Refusal> {
         let waiter = self.let_wait(key, asking)?;
         let number = self.waits(Waits::Cancel(waiter));
+        self.note_act(turn, key, "hub.tasks.cancel", &task.to_string());
         self.tasks.cancels.entry(task).or_default().push(number);
         self.cancel_call(turn, index, "the owner cancelled the task");
         Ok(())
@@ -207,13 +208,15 @@ impl Hub {
             ended.cancels.push(number);
         } else if let Some(index) = open {
             self.tasks.cancels.entry(row.id).or_default().push(number);
+            self.note_act(turn, waiter.key, "hub.tasks.cancel", &row.id.to_string());
             self.cancel_call(turn, index, "the owner cancelled the task");
         }
     }
 
     pub(crate) fn answer_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, body: &[u8]) {
-        let asked = (waiter.id, Some(&*waiter.request_id));
-        self.answer_for_hub(turn, waiter.key, asked, &waiter.capability, body);
+        let Waiter { id, trace, .. } = *waiter;
+        let answered = Answered { id, request_id: Some(&waiter.request_id), trace };
+        self.answer_for_hub(turn, waiter.key, &answered, &waiter.capability, body);
     }
 
     pub(super) fn on_query(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, query: Query, answer: Answer) {

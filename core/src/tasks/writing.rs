@@ -8,11 +8,13 @@ use bytes::Bytes;
 use super::end::EndedTask;
 use super::meta::Query;
 use crate::calls::{Failure, Refusal};
+use crate::effects::CallRecord;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;
 use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId, TaskRow};
 use crate::time::Now;
+use crate::trace_id::TraceId;
 
 /// What follows when a change is written.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(crate) struct Waiter {
     pub(crate) id: u64,
     pub(crate) request_id: Arc<str>,
     pub(crate) capability: Arc<str>,
+    pub(crate) trace: Option<TraceId>,
     /// The store has been asked a second time.
     pub(crate) again: bool,
 }
@@ -121,7 +124,7 @@ impl Hub {
         }
         let number = self.number();
         let made = self.made_request_id(number);
-        let next = self.tasks.questions + 1;
+        let (next, trace) = (self.tasks.questions + 1, self.trace_of(asking));
         let gone = || Refusal::new(ErrorCode::Internal, "the caller is not registered");
         let agent = self.registry.agents.get_mut(key).ok_or_else(gone)?;
         let connection = agent.session.ok_or_else(gone)?;
@@ -132,6 +135,7 @@ impl Hub {
             id: asking.id,
             request_id: asking.request_id.unwrap_or(&made).into(),
             capability: asking.capability.into(),
+            trace,
             again: false,
         })
     }
@@ -230,6 +234,7 @@ impl Hub {
     pub(crate) fn fail_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, refusal: &Refusal) {
         let (name, request_id) = (&*waiter.capability, Some(&*waiter.request_id));
         let record = self.send_refusal(turn, waiter.key, waiter.id, request_id, name, refusal);
+        let record = record.map(|record| CallRecord { trace: waiter.trace, ..record });
         let capability = self.registry.names.get(name).map(|(own, _)| Arc::clone(own));
         self.record_refusal(turn, capability, CallMode::Call, refusal, record);
     }

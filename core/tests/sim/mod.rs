@@ -293,6 +293,8 @@ impl Sim {
             Fact::Liveness { to, .. } => to.as_str(),
             Fact::SlowConsumer { .. } => "slow_consumer",
             Fact::CallEnded { outcome, .. } => outcome.as_str(),
+            Fact::WatchEnded { .. } => "watch_ended",
+            Fact::Act { .. } => "act",
             Fact::TaskEnded { .. } => "task_ended",
             Fact::Dedupe(outcome) => outcome.as_str(),
             Fact::Retry(tier) => tier.as_str(),
@@ -301,7 +303,7 @@ impl Sim {
         self.mark(what.as_bytes());
         self.registrations += u64::from(matches!(fact, Fact::Registered { .. }));
         match fact {
-            Fact::Left { agent, reason } => self.went(agent, *reason == "gone" || *reason == "stopped"),
+            Fact::Left { agent, reason, .. } => self.went(agent, *reason == "gone" || *reason == "stopped"),
             Fact::Registered { agent, replaced, .. } => {
                 if *replaced {
                     self.went(agent, false);
@@ -315,6 +317,8 @@ impl Sim {
             Fact::Refused { .. }
             | Fact::SlowConsumer { .. }
             | Fact::TaskEnded { .. }
+            | Fact::WatchEnded { .. }
+            | Fact::Act { .. }
             | Fact::Dedupe(_)
             | Fact::Retry(_) => {}
         }
