@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_reach_core::{
-    CallRecord, CallbackCheck, Callbacks, Effects, Fact, Hub, Now, Outcome, Policy, Settings, StoreNews,
-    TaskId,
+    CallbackCheck, Callbacks, Effects, Fact, Hub, Now, Policy, Settings, StoreNews, TaskId,
 };
-use agent_reach_protocol::CallMode;
 use tokio::sync::Notify;
 use tracing::info;
 
@@ -80,6 +78,8 @@ pub struct Keeping {
     store: StoreHandle,
     news: Arc<NewsLine>,
     hosts: AllowedHosts,
+    /// Whether ended calls are recorded.
+    records: bool,
     /// Notified when a task with a callback has ended.
     wake: Arc<Notify>,
 }
@@ -102,11 +102,12 @@ impl Keeping {
             .map_err(|source| KeepError::Store { path: config.store.path.clone(), source })?;
         let (open, owed, keys) = (restored.open.len(), restored.owed.len(), restored.keys.len());
         info!(path = %config.store.path.display(), open, owed, keys, "store opened");
-        Ok((Self { store, news, hosts, wake: Arc::default() }, restored))
+        let records = config.store.records;
+        Ok((Self { store, news, hosts, records, wake: Arc::default() }, restored))
     }
 
-    /// A hub that takes up what the store kept of an earlier one.
-    pub fn hub(&self, settings: Settings, policy: Policy, restored: Restored) -> Hub {
+    /// A hub that takes up what the store kept of an earlier one. `told`: who hears of tasks that end with that.
+    pub fn hub(&self, settings: Settings, policy: Policy, restored: Restored, told: impl Fn(&Fact)) -> Hub {
         let settings = Settings { store: true, callbacks: self.callback_rule(), ..settings };
         let mut hub = Hub::new(settings, policy);
         let (now, mut effects) = (Now::default(), Effects::default());
@@ -120,7 +121,7 @@ impl Keeping {
             hub.restore_task(now, task, &mut effects);
         }
         // Nobody is connected, so nothing else can have come of it.
-        effects.facts.iter().for_each(|fact| self.fact(fact));
+        effects.facts.iter().for_each(told);
         self.store.write(effects.changes);
         hub
     }
@@ -175,8 +176,10 @@ impl Keeping {
     pub fn fact(&self, fact: &Fact) {
         match fact {
             Fact::TaskEnded { callback: true } => self.wake.notify_one(),
-            Fact::CallEnded { mode, outcome, record: Some(record), .. } => {
-                self.store.record(record_of(*mode, *outcome, record));
+            // What the hub itself answered is for the audit alone.
+            Fact::CallEnded { mode, outcome, record: Some(call), .. } if self.records && !call.by_hub => {
+                let (call, mode, outcome) = (Arc::clone(call), mode.as_str(), outcome.as_str());
+                self.store.record(Record { call, mode, outcome });
             }
             Fact::CallEnded { .. }
             | Fact::TaskEnded { .. }
@@ -185,6 +188,8 @@ impl Keeping {
             | Fact::Left { .. }
             | Fact::Liveness { .. }
             | Fact::SlowConsumer { .. }
+            | Fact::WatchEnded { .. }
+            | Fact::Act { .. }
             | Fact::Dedupe(_)
             | Fact::Retry(_) => {}
         }
@@ -193,24 +198,6 @@ impl Keeping {
     /// What it has done so far.
     pub fn figures(&self) -> StoreFigures {
         self.store.figures()
-    }
-}
-
-fn record_of(mode: CallMode, outcome: Outcome, record: &CallRecord) -> Record {
-    let CallRecord { call_id, task, request_id, caller, target, capability, started_ms, ended_ms, attempts } =
-        record.clone();
-    Record {
-        call_id,
-        task,
-        request_id,
-        caller,
-        target,
-        capability,
-        mode: mode.as_str(),
-        started_ms,
-        ended_ms,
-        outcome: outcome.as_str(),
-        attempts,
     }
 }
 

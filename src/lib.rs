@@ -1,5 +1,6 @@
 //! The Agent-Reach hub.
 
+pub mod audit;
 pub mod callbacks;
 pub mod certs;
 pub mod cli;
@@ -17,4 +18,5 @@ pub mod store;
 pub mod supervisor;
 pub mod telemetry;
 pub mod transport;
+mod watcher;
 pub mod websocket;

@@ -18,12 +18,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info};
 
+use crate::audit::{Audit, Reload, Trigger};
 use crate::config::{Config, Problem};
 use crate::driver::Driver;
 use crate::policy;
 use crate::stamp::Stamp;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::pem::{self, PemError};
+use crate::transport::refusals::Refusals;
 use crate::transport::tls::{self, TlsError, TlsFiles};
 use crate::transport::trust::{AgentTls, Trust};
 use crate::transport::validity;
@@ -56,6 +58,7 @@ pub struct Sources {
     http: Option<(PathBuf, PathBuf)>,
     /// `None`: everybody may do everything under the own name.
     policy: Option<PathBuf>,
+    refusals: Option<Refusals>,
 }
 
 /// What is in them.
@@ -81,12 +84,12 @@ struct Seen {
 }
 
 impl Sources {
-    /// Those of a configuration.
+    /// Those of a configuration. `refusals`: who hears of certificates that the listener refuses.
     #[must_use]
-    pub fn of(config: &Config) -> Self {
+    pub fn of(config: &Config, refusals: Option<Refusals>) -> Self {
         let http = config.http.as_ref().and_then(|http| Some((http.cert.clone()?, http.key.clone()?)));
         let policy = config.policy.as_ref().map(|policy| policy.file.clone());
-        Self { tls: config.tls_files(), http, policy }
+        Self { tls: config.tls_files(), http, policy, refusals }
     }
 
     /// Each with its key in the configuration.
@@ -117,7 +120,7 @@ impl Sources {
             stamps: self.stamps(),
             digests: self.files().map(|(key, path)| (key, digest(path))).collect(),
         };
-        let tls = tls::server_config(&self.tls)?;
+        let tls = tls::server_config_told(&self.tls, self.refusals.clone())?;
         let http = match &self.http {
             Some((cert, key)) => Some(tls::http_server_config(cert, key)?),
             None => None,
@@ -202,6 +205,8 @@ pub struct Reloader {
     pub http: Option<watch::Sender<Arc<ServerConfig>>>,
     /// Its metrics.
     pub metrics: Arc<Metrics>,
+    /// Its audit.
+    pub audit: Option<Arc<Audit>>,
     /// Who asks.
     pub orders: mpsc::Receiver<Order>,
 }
@@ -231,10 +236,26 @@ impl Reloader {
                 }
             }
             let outcome = self.reload(&mut live).await;
+            self.note(order, &live, &outcome);
             if let Some(Order::Operator(number)) = order {
                 self.driver.reloaded(number, outcome);
             }
         }
+    }
+
+    /// Has it written down.
+    fn note(&self, order: Option<Order>, live: &Live, outcome: &Result<Reloaded, String>) {
+        let Some(audit) = &self.audit else { return };
+        audit.reloaded(Reload {
+            trigger: match order {
+                Some(Order::Operator(_)) => Trigger::Call,
+                Some(Order::Signal) => Trigger::Signal,
+                None => Trigger::File,
+            },
+            changed: outcome.as_ref().map_or_else(|_| Vec::new(), |reloaded| reloaded.changed.clone()),
+            policy_version: live.version,
+            problem: outcome.as_ref().err().cloned(),
+        });
     }
 
     async fn reload(&self, live: &mut Live) -> Result<Reloaded, String> {

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach_core::{BreakerSettings, Durable, Fact, Outcome, RELOADS_MAX, Settings};
-use agent_reach_protocol::ErrorCode;
+use agent_reach_core::{BreakerSettings, Durable, RELOADS_MAX, Settings};
 use rustls::ServerConfig;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -14,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::audit::{Audit, AuditError};
 use crate::config::{self, Config};
 use crate::driver::{Driver, Observer};
 use crate::http::{self, AllowedHosts, ServeOptions};
@@ -21,14 +21,13 @@ use crate::keeping::{KeepError, Keeping, unix_ms};
 use crate::reload::{LoadError, Order, Reloader, Sources};
 use crate::store::StoreHandle;
 use crate::supervisor::{SocketError, Sockets};
-use crate::telemetry::logging;
-use crate::telemetry::metrics::{Metrics, tls_reason};
-use crate::transport::identity::IdentityError;
-use crate::transport::listener::{Accepted, Gatekeeper, Limits, Listener};
+use crate::telemetry::metrics::Metrics;
+use crate::transport::listener::{Limits, Listener};
 use crate::transport::sockets::Tcp;
 use crate::transport::threads::{Pulse, Threads};
 use crate::transport::tls;
 use crate::transport::trust::Trust;
+use crate::watcher::Watcher;
 
 /// How long closing connections get after the drain before the process ends anyway.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -58,6 +57,9 @@ pub enum StartError {
     /// There is no store, or deliveries cannot be made.
     #[error(transparent)]
     Keep(#[from] KeepError),
+    /// There is no audit.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The system has no randomness.
     #[error("no random numbers from the system")]
     Random,
@@ -86,6 +88,7 @@ pub struct Server {
     /// Tells whether the threads of connections are alive.
     pub(crate) pulse: Pulse,
     store: StoreHandle,
+    audit: Option<Arc<Audit>>,
     ready: Ready,
     orders: mpsc::Sender<Order>,
     drain_ms: u64,
@@ -102,7 +105,8 @@ impl Server {
         dir: Option<&Path>,
         mut sockets: Sockets,
     ) -> Result<Self, StartError> {
-        let sources = Sources::of(config);
+        let audit = config.audit.enabled.then(|| Audit::start(&config.audit).map(Arc::new)).transpose()?;
+        let sources = Sources::of(config, audit.as_ref().map(Audit::refusals));
         let loaded = sources.load()?;
         let agents = bind(&mut sockets, "agents.listen", config.agents.listen).await?;
         let threads = Threads::start(config.agents.threads as usize).map_err(StartError::Threads)?;
@@ -114,8 +118,10 @@ impl Server {
         let (store, keeping) = (keeping.store(), Arc::new(keeping));
         // Room for every reload that the core has open, and for a signal.
         let (orders, orders_at) = mpsc::channel(RELOADS_MAX + 1);
-        let watcher = Arc::new(Watcher { metrics, keeping: Arc::clone(&keeping), reloads: orders.clone() });
-        let hub = keeping.hub(settings(config)?, policy, restored);
+        let (kept, reloads) = (Arc::clone(&keeping), orders.clone());
+        let watcher = Arc::new(Watcher { metrics, keeping: kept, audit: audit.clone(), reloads });
+        audit.iter().for_each(|audit| audit.started(policy.version));
+        let hub = keeping.hub(settings(config)?, policy, restored, |fact| watcher.fact(fact));
         let driver = Driver::over(hub, store.clone(), Arc::clone(&watcher) as Arc<dyn Observer>);
         keeping.connect(&driver);
         let mut tasks = JoinSet::new();
@@ -152,6 +158,7 @@ impl Server {
             trust: Arc::clone(&trust),
             http: http_tls,
             metrics: Arc::clone(&watcher.metrics),
+            audit: audit.clone(),
             orders: orders_at,
         };
         tasks.spawn(reloader.run(live));
@@ -165,7 +172,7 @@ impl Server {
         tasks.spawn(listener.run());
         warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
-        Ok(Self { driver, pulse, store, ready, orders, drain_ms: config.agents.drain_ms, tasks })
+        Ok(Self { driver, pulse, store, audit, ready, orders, drain_ms: config.agents.drain_ms, tasks })
     }
 
     /// Where it can be reached.
@@ -181,6 +188,11 @@ impl Server {
             Some(Ok(())) | None => "it ended by itself".to_owned(),
         };
         tracing::error!(error, "a part of the hub has failed");
+    }
+
+    /// The audit, if there is one.
+    pub fn audit(&self) -> Option<Arc<Audit>> {
+        self.audit.clone()
     }
 
     /// The hub itself.
@@ -205,8 +217,12 @@ impl Server {
             warn!("connections are still open at the end of the drain");
         }
         self.tasks.shutdown().await;
-        let store = self.store;
-        match tokio::task::spawn_blocking(move || store.close()).await {
+        let (store, audit) = (self.store, self.audit);
+        let closed = tokio::task::spawn_blocking(move || {
+            audit.iter().for_each(|audit| audit.close());
+            store.close()
+        });
+        match closed.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!(%error, "not all could be stored"),
             Err(error) => warn!(%error, "the store did not close"),
@@ -253,6 +269,7 @@ async fn prometheus(
     let router = http::metrics_router(move || {
         let (counters, gauges) = figures.figures();
         let stored = scraped.keeping.figures();
+        scraped.metrics.audit_dropped(scraped.audit.as_ref().map_or(0, |audit| audit.dropped()));
         scraped.metrics.scrape(&counters, &gauges, &figures.queued(), Some(&stored))
     });
     tasks.spawn(http::serve(socket, router, ServeOptions::default(), std::future::pending()));
@@ -299,7 +316,7 @@ fn limits(config: &Config) -> Limits {
 fn settings(config: &Config) -> Result<Settings, StartError> {
     let mut seed = [0; 8];
     tls::provider().secure_random.fill(&mut seed).map_err(|_| StartError::Random)?;
-    let Config { agents, liveness, limits, calls, breaker, dedupe, .. } = config;
+    let Config { agents, liveness, limits, calls, breaker, dedupe, store, audit, .. } = config;
     Ok(Settings {
         seed: u64::from_ne_bytes(seed),
         handshake_timeout_ms: agents.handshake_timeout_ms,
@@ -329,7 +346,7 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
         queue_len: limits.queue_len,
         outbound_total: limits.queue_bytes,
         started_unix_ms: unix_ms(),
-        records: true,
+        records: store.records || audit.enabled,
         durable: match dedupe.durable {
             config::Durable::Tasks => Durable::Tasks,
             config::Durable::Keyed => Durable::Keyed,
@@ -339,60 +356,4 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
         dedupe_bytes: dedupe.max_bytes,
         ..Settings::default()
     })
-}
-
-/// Writes down what the core and the listener say.
-struct Watcher {
-    metrics: Arc<Metrics>,
-    keeping: Arc<Keeping>,
-    reloads: mpsc::Sender<Order>,
-}
-
-impl Observer for Watcher {
-    fn fact(&self, fact: &Fact) {
-        self.metrics.record(fact);
-        logging::log_fact(fact);
-        self.keeping.fact(fact);
-    }
-
-    fn reload(&self, number: u64) {
-        // There is room for all that the core has open.
-        if self.reloads.try_send(Order::Operator(number)).is_err() {
-            tracing::error!(number, "a reload was not taken");
-        }
-    }
-
-    fn hop(&self, inside: Duration) {
-        self.metrics.hub_seconds(inside);
-    }
-}
-
-impl Gatekeeper for Watcher {
-    fn accepted(&self, outcome: Accepted, took: Duration) {
-        self.metrics.connection(match outcome {
-            Accepted::Open => Outcome::Completed,
-            Accepted::Full => Outcome::Failed(ErrorCode::Overloaded),
-            Accepted::Certificate => Outcome::Failed(ErrorCode::Unauthorized),
-            Accepted::NoWebSocket => Outcome::Failed(ErrorCode::InvalidRequest),
-            Accepted::TooSlow => Outcome::Failed(ErrorCode::Timeout),
-        });
-        if outcome == Accepted::Open {
-            self.metrics.handshake(took);
-        }
-    }
-
-    fn tls_failed(&self, error: &std::io::Error) -> Accepted {
-        match tls_reason(error) {
-            Some(reason) => {
-                self.metrics.auth_failure(reason);
-                Accepted::Certificate
-            }
-            None => Accepted::NoWebSocket,
-        }
-    }
-
-    fn unidentified(&self, error: &IdentityError) {
-        self.metrics.auth_failure(error.reason());
-        warn!(%error, "a certificate names nobody");
-    }
 }

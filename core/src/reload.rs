@@ -34,6 +34,7 @@ impl Hub {
         let waiter = self.let_wait(key, asking)?;
         self.reloads += 1;
         let number = self.waits(Waits::Reload(waiter));
+        self.note_act(turn, key, "hub.config.reload", "hub");
         turn.fx.reloads.push(number);
         Ok(())
     }

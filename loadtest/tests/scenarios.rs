@@ -77,6 +77,17 @@ fn call_measures_hub_and_relay_and_their_ratio() {
 }
 
 #[test]
+fn call_measures_what_audit_and_records_cost() {
+    let done = Done::of("call --agents 4 --callers 2 --in-flight 4 --seconds 0.2 --no-relay --audit");
+    for server in ["hub", "hub without audit and records"] {
+        done.are_positive(&[&format!("{server}, 4 in flight: CPU for each call")]);
+    }
+    for what in ["CPU", "p50"] {
+        done.are_positive(&[&format!("audit and records over none, 4 in flight: {what}")]);
+    }
+}
+
+#[test]
 fn a_run_on_one_core_holds_the_lone_round_trip_to_its_bar() {
     let done = Done::of("call --agents 2 --callers 1 --in-flight 1 --seconds 0.2 --pin 0");
     assert_eq!(done.report["load"]["pin"], 0);

@@ -174,7 +174,7 @@ fn read(name: &str, from: impl Read) -> Result<String, String> {
 }
 
 /// `500ms`, `30s`, `2m`, `1h`; a number alone is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: u64 = match text.get(digits.len()..) {
         Some("ms") => 1,

@@ -135,7 +135,7 @@ agent_ids = ["x", "y"]
 [aliases]
 old = "a.b"
 "#;
-        let (_home, args) = world(policy, "[audit]\nflush_ms = 1\n");
+        let (_home, args) = world(policy, "[tracing]\notlp_endpoint = \"http://c:4318\"\n");
         let expected = "\
 ok: agents on 127.0.0.1:7443, http off, metrics off, policy version 3 with 2 rules and 1 aliases
 rule 1: spiffe://d/agent/a as the name in its certificate; provides a.b, everything below c. (but not c); \
@@ -144,7 +144,7 @@ rule 2: spiffe://d/agent/a as x, y; provides nothing; calls nothing
 warning: rule 2 never counts: rule 1 matches the same first
 any other identity: unauthorized
 alias old: a.b
-warning: audit.flush_ms has no effect in this version
+warning: tracing.otlp_endpoint has no effect in this version
 ";
         assert_eq!(check(&args, vec![]).unwrap(), expected);
     }

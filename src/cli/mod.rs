@@ -1,6 +1,7 @@
 //! The commands of `agent-reach`, one file for each.
 
 pub mod agents;
+pub mod audit;
 pub mod call;
 pub mod call_options;
 pub mod capabilities;
@@ -61,6 +62,8 @@ pub enum Command {
     Trace(trace::TraceArgs),
     /// Show figures of the hub
     Stats(stats::StatsArgs),
+    /// Read the audit log: who did what, to whom, when, and how it ended
+    Audit(audit::AuditArgs),
     /// Look into the database of tasks: check it, count it, export it
     Store(store::StoreArgs),
 }
@@ -83,6 +86,7 @@ impl Cli {
             Command::Tail(args) => tail::run(&args),
             Command::Trace(args) => trace::run(&args),
             Command::Stats(args) => stats::run(&args),
+            Command::Audit(args) => audit::run(&args),
             Command::Store(args) => store::run(&args),
         }
     }

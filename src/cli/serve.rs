@@ -99,7 +99,7 @@ async fn serve(
     };
     on_ready(server.ready().clone());
     supervisor.tell(&[State::Ready, State::Status(&format!("serving {}", server.ready().agents))]);
-    let (driver, pulse) = (server.driver(), server.pulse.clone());
+    let (driver, pulse, audit) = (server.driver(), server.pulse.clone(), server.audit());
     let draining = Cell::new(false);
     let watchdog = supervisor.feed(async || {
         driver.clock_ticks().await;
@@ -111,7 +111,10 @@ async fn serve(
         // Cancel-safe: a signal that is not taken now is taken by the next turn.
         let signal = tokio::select! {
             signal = signals.next() => signal,
-            () = server.broken() => return ExitCode::from(FAILED),
+            () = server.broken() => {
+                audit.iter().for_each(|audit| audit.close());
+                return ExitCode::from(FAILED);
+            }
             never = &mut watchdog => match never {},
         };
         match signal {
@@ -131,6 +134,7 @@ async fn serve(
     if tokio::time::timeout(LAST_WORD, driver.emptied()).await.is_err() {
         tracing::debug!("stopped with connections open");
     }
+    audit.iter().for_each(|audit| audit.close());
     ExitCode::from(STOPPED)
 }
 

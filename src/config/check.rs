@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::source::Source;
-use super::{Callbacks, Config, Http};
+use super::{Audit, Callbacks, Config, Http};
 use crate::callbacks::{Host, Keys};
 use crate::transport::pem;
 use crate::transport::tls::{self, TlsError};
@@ -27,6 +27,7 @@ pub(super) fn all(source: &mut Source<'_>, config: &Config, required_keys: &[(&s
     http(source, config);
     listeners(source, config);
     callbacks(source, &config.callbacks);
+    audit(source, &config.audit);
     tracing(source, config);
     let policy = config.policy.as_ref().filter(|_| source.has("policy.file"));
     if let Some(Err(problem)) = policy.map(|policy| super::read_text(&policy.file)) {
@@ -225,6 +226,20 @@ fn callbacks(source: &mut Source<'_>, callbacks: &Callbacks) {
             "callbacks.secret_file",
             "is missing, and webhooks are always signed; name a file with whsec_ and base64 in it",
         ),
+    }
+}
+
+fn audit(source: &mut Source<'_>, audit: &Audit) {
+    if !audit.enabled {
+        return;
+    }
+    if let Err(error) = crate::audit::check(&audit.path) {
+        let path = audit.path.display();
+        let message = format!(
+            "{path}: cannot be written: {error}; name a file in a folder that is there and that the hub may write, \
+             or write audit.enabled = false"
+        );
+        source.problem("audit.path", message);
     }
 }
 

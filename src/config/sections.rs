@@ -249,11 +249,13 @@ pub struct Store {
     pub path: PathBuf,
     /// Longest time that a write waits to be batched. Milliseconds, 0..=10_000, default 5.
     pub flush_ms: u64,
+    /// Whether execution records of ended calls are kept. Default true.
+    pub records: bool,
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Self { path: "agent-reach.db".into(), flush_ms: 5 }
+        Self { path: "agent-reach.db".into(), flush_ms: 5, records: true }
     }
 }
 
@@ -289,6 +291,8 @@ impl Default for Callbacks {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Audit {
+    /// Whether there is one. Default true; with `dev` and `demo` only where the environment has a key of the section.
+    pub enabled: bool,
     /// The file. Default `audit.jsonl`.
     pub path: PathBuf,
     /// Size at which a new file is begun. Bytes, 4_096..=1_099_511_627_776, default 104_857_600 (100 MiB).
@@ -301,7 +305,7 @@ pub struct Audit {
 
 impl Default for Audit {
     fn default() -> Self {
-        Self { path: "audit.jsonl".into(), rotate_bytes: 104_857_600, keep: 10, flush_ms: 200 }
+        Self { enabled: true, path: "audit.jsonl".into(), rotate_bytes: 104_857_600, keep: 10, flush_ms: 200 }
     }
 }
 

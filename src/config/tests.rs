@@ -2,11 +2,11 @@ use std::path::PathBuf;
 
 use super::*;
 
-struct World {
-    home: tempfile::TempDir,
+pub(super) struct World {
+    pub(super) home: tempfile::TempDir,
 }
 
-const GOOD: &str = r#"version = 1
+pub(super) const GOOD: &str = r#"version = 1
 [agents]
 listen = "127.0.0.1:7443"
 cert = "certs/hub.pem"
@@ -17,7 +17,7 @@ file = "policy.toml"
 "#;
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         crate::certs::init(&home.path().join("certs"), &[]).unwrap();
         std::fs::write(home.path().join("policy.toml"), "version = 1\n").unwrap();
@@ -25,18 +25,18 @@ impl World {
         Self { home }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
-    fn load(&self, text: &str, env: &[(&str, &str)]) -> Result<Config, Vec<Problem>> {
+    pub(super) fn load(&self, text: &str, env: &[(&str, &str)]) -> Result<Config, Vec<Problem>> {
         std::fs::write(self.at("hub.toml"), text).unwrap();
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Config::load(&self.at("hub.toml"), env)
     }
 
     /// The problems, with the folder taken out of their text.
-    fn problems(&self, text: &str, env: &[(&str, &str)]) -> Vec<String> {
+    pub(super) fn problems(&self, text: &str, env: &[(&str, &str)]) -> Vec<String> {
         let folder = format!("{}/", self.home.path().display());
         let problems = self.load(text, env).unwrap_err();
         problems.iter().map(|problem| problem.to_string().replace(&folder, "")).collect()
@@ -99,12 +99,14 @@ durable = "tasks"
 [store]
 path = "/var/lib/hub.db"
 flush_ms = 0
+records = false
 [callbacks]
 allowed_hosts = ["hooks.example.com", "10.0.0.1", "::1"]
 secret_file = "secret"
 ca = "certs/ca.pem"
 schedule_ms = [1]
 [audit]
+enabled = true
 path = "a.jsonl"
 rotate_bytes = 4096
 keep = 0
@@ -127,8 +129,9 @@ format = "json"
 fn only_keys_that_were_written_are_said_to_be_without_effect() {
     let world = World::new();
     assert!(world.load(GOOD, &[]).unwrap().without_effect().is_empty());
-    let config = world.load(&format!("{GOOD}[audit]\nflush_ms = 5\n"), &[("AGENT_REACH__AUDIT__KEEP", "3")]);
-    assert_eq!(config.unwrap().without_effect(), ["audit.keep", "audit.flush_ms"]);
+    let written = format!("{GOOD}[tracing]\notlp_endpoint = \"http://collector:4318\"\n");
+    let config = world.load(&written, &[("AGENT_REACH__AUDIT__KEEP", "3")]);
+    assert_eq!(config.unwrap().without_effect(), ["tracing.otlp_endpoint"]);
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn the_environment_wins_over_the_file_with_the_type_of_the_key() {
     assert_eq!(config.breaker.min_success, 0.5);
     assert_eq!(config.callbacks.allowed_hosts, ["a.example", "b.example"]);
     assert_eq!(config.tracing.log, "true");
-    assert_eq!(config.audit.path, world.at("123"));
+    assert_eq!((config.audit.path, config.audit.enabled), (world.at("123"), true));
     assert_eq!(config.metrics.unwrap().listen.to_string(), "127.0.0.1:0");
 }
 

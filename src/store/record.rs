@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_reach_core::TaskId;
+use agent_reach_core::CallRecord;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, StoreErrorKind};
@@ -10,63 +10,48 @@ use super::{StoreError, StoreErrorKind};
 /// One call or task, for whoever asks afterwards what happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Hub-wide name of the call.
-    pub call_id: Arc<str>,
-    /// Of a task, its name.
-    pub task: Option<TaskId>,
-    /// One intent of the caller.
-    pub request_id: Arc<str>,
-    /// Who asked: an agent_id.
-    pub caller: Arc<str>,
-    /// Who did it, if anybody did: an agent_id.
-    pub target: Option<Arc<str>>,
-    /// As asked for.
-    pub capability: Arc<str>,
+    /// What the hub says of it.
+    pub call: Arc<CallRecord>,
     /// `call`, `task` or `notify`.
     pub mode: &'static str,
-    /// When it came. Milliseconds since the Unix epoch.
-    pub started_ms: u64,
-    /// When it ended. Milliseconds since the Unix epoch.
-    pub ended_ms: u64,
     /// `completed`, or an error code.
     pub outcome: &'static str,
-    /// Tries in all.
-    pub attempts: u32,
 }
 
 impl Record {
     /// About how much memory it takes. Bytes.
     pub fn size(&self) -> usize {
-        let texts = [&self.call_id, &self.request_id, &self.caller, &self.capability];
-        let texts = texts.into_iter().chain(&self.target).map(|text| text.len()).sum::<usize>();
-        size_of::<Self>() + texts
+        let CallRecord { call_id, request_id, caller, target, capability, .. } = &*self.call;
+        let texts = [call_id, request_id, caller, capability];
+        let texts = texts.into_iter().chain(target).map(|text| text.len()).sum::<usize>();
+        size_of::<Self>() + size_of::<CallRecord>() + texts
     }
 }
 
 /// A record as it is read back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredRecord {
-    /// See [`Record::call_id`].
+    /// Hub-wide name of the call.
     pub call_id: String,
-    /// The text of [`Record::task`].
+    /// Of a task, the text of its name.
     pub task: Option<String>,
-    /// See [`Record::request_id`].
+    /// One intent of the caller.
     pub request_id: String,
-    /// See [`Record::caller`].
+    /// Who asked: an agent_id.
     pub caller: String,
-    /// See [`Record::target`].
+    /// Who did it, or had it last: an agent_id.
     pub target: Option<String>,
-    /// See [`Record::capability`].
+    /// As asked for.
     pub capability: String,
-    /// See [`Record::mode`].
+    /// `call`, `task` or `notify`.
     pub mode: String,
-    /// See [`Record::started_ms`].
+    /// When it came. Milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// See [`Record::ended_ms`].
+    /// When it ended. Milliseconds since the Unix epoch.
     pub ended_ms: u64,
-    /// See [`Record::outcome`].
+    /// `completed`, or an error code.
     pub outcome: String,
-    /// See [`Record::attempts`].
+    /// Tries in all.
     pub attempts: u32,
 }
 
@@ -90,7 +75,7 @@ pub struct RecordBlock {
 impl RecordBlock {
     /// The block of some records; `None` without any.
     pub fn of(records: &[Record]) -> Option<Self> {
-        let ends = || records.iter().map(|record| record.ended_ms);
+        let ends = || records.iter().map(|record| record.call.ended_ms);
         let rows: Vec<Row<'_>> = records.iter().map(row).collect();
         // Writing texts and numbers into memory does not fail.
         let bytes = rmp_serde::to_vec(&rows).ok()?;
@@ -113,17 +98,18 @@ impl RecordBlock {
 }
 
 fn row(record: &Record) -> Row<'_> {
+    let Record { call, mode, outcome } = record;
     (
-        &record.call_id,
-        record.task.map(|task| task.to_string()),
-        &record.request_id,
-        &record.caller,
-        record.target.as_deref(),
-        &record.capability,
-        record.mode,
-        record.started_ms,
-        record.ended_ms,
-        record.outcome,
-        record.attempts,
+        &call.call_id,
+        call.task.map(|task| task.to_string()),
+        &call.request_id,
+        &call.caller,
+        call.target.as_deref(),
+        &call.capability,
+        mode,
+        call.started_ms,
+        call.ended_ms,
+        outcome,
+        call.attempts,
     )
 }

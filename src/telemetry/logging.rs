@@ -63,7 +63,7 @@ pub fn log_fact(fact: &Fact) {
         Fact::Refused { identity, agent, reason } => {
             info!(agent_id = cut(agent), identity = cut(identity), reason, "registration refused");
         }
-        Fact::Left { agent, reason } => info!(agent_id = cut(agent), reason, "agent left"),
+        Fact::Left { agent, identity: _, reason } => info!(agent_id = cut(agent), reason, "agent left"),
         Fact::Liveness { agent, to } => {
             info!(agent_id = cut(agent), to = to.as_str(), "liveness changed");
         }
@@ -77,6 +77,13 @@ pub fn log_fact(fact: &Fact) {
             total_us,
             "call ended"
         ),
+        Fact::WatchEnded { outcome, total_us, record: _ } => {
+            debug!(outcome = outcome.as_str(), total_us, "watch ended");
+        }
+        Fact::Act { capability, agent, identity, subject } => {
+            let (agent_id, identity, subject) = (cut(agent), cut(identity), cut(subject));
+            info!(capability, agent_id, identity, subject, "operator acted");
+        }
         Fact::TaskEnded { callback } => debug!(callback, "task end stored"),
         Fact::Dedupe(outcome) => debug!(outcome = outcome.as_str(), "request_id known"),
         Fact::Retry(tier) => debug!(tier = tier.as_str(), "call tried again"),

@@ -33,7 +33,7 @@ fn written(log: &str, format: LogFormat, act: impl FnOnce()) -> String {
 }
 
 fn left(agent: &str) -> Fact {
-    Fact::Left { agent: agent.into(), reason: "normal" }
+    Fact::Left { agent: agent.into(), identity: "i".into(), reason: "normal" }
 }
 
 fn call_ended() -> Fact {
@@ -55,6 +55,12 @@ fn life_cycle_is_told_at_info_slow_consumers_at_warn_and_calls_at_debug() {
         Fact::Refused { identity: "i".into(), agent: "a".into(), reason: "unauthorized" },
         left("a"),
         Fact::Liveness { agent: "a".into(), to: Liveness::Gone },
+        Fact::Act {
+            capability: "hub.agents.disconnect",
+            agent: "a".into(),
+            identity: "i".into(),
+            subject: "b".into(),
+        },
         Fact::SlowConsumer { agent: "a".into() },
         call_ended(),
     ];
@@ -70,11 +76,12 @@ fn life_cycle_is_told_at_info_slow_consumers_at_warn_and_calls_at_debug() {
         "INFO registration refused",
         "INFO agent left",
         "INFO liveness changed",
+        "INFO operator acted",
         "WARN slow consumer",
     ];
     assert_eq!(told("info"), info);
     assert_eq!(told("warn"), ["WARN slow consumer"]);
-    assert_eq!(told("agent_reach=debug")[5], "DEBUG call ended");
+    assert_eq!(told("agent_reach=debug")[6], "DEBUG call ended");
 }
 
 #[test]

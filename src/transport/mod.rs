@@ -6,6 +6,7 @@ pub mod identity;
 pub mod line;
 pub mod listener;
 pub mod pem;
+pub mod refusals;
 mod signatures;
 pub mod sockets;
 pub mod threads;

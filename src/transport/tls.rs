@@ -16,6 +16,7 @@ use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientV
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::pem::{self, PemError};
+use super::refusals::{Refusals, telling};
 use super::signatures::remembering;
 use super::trust::AgentTls;
 
@@ -79,6 +80,14 @@ pub enum TlsError {
 /// # Errors
 /// [`TlsError`] when a file is absent, broken, or does not fit the others.
 pub fn server_config(files: &TlsFiles) -> Result<AgentTls, TlsError> {
+    server_config_told(files, None)
+}
+
+/// The same, with who is told of certificates that are refused.
+///
+/// # Errors
+/// As above.
+pub fn server_config_told(files: &TlsFiles, refusals: Option<Refusals>) -> Result<AgentTls, TlsError> {
     let mut provider = provider();
     let server = Arc::make_mut(&mut provider);
     server.signature_verification_algorithms = remembering(server.signature_verification_algorithms);
@@ -92,7 +101,8 @@ pub fn server_config(files: &TlsFiles) -> Result<AgentTls, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions(files.tls12))
         .map_err(TlsError::Versions)?
-        .with_client_cert_verifier(Arc::clone(&verifier));
+        // Who is judged again later has been let in before: that one's end is told otherwise.
+        .with_client_cert_verifier(telling(Arc::clone(&verifier), refusals));
     let config = finish(builder, &files.cert, &files.key)?;
     Ok(AgentTls { config, verifier: Some(verifier) })
 }

@@ -19,6 +19,10 @@ use crate::worker::{Agents, Worker};
 pub(crate) const WARM_UP: Duration = Duration::from_secs(1);
 /// What the median round trip of a lone call may cost, as a multiple of the relay's on the same core.
 const RATIO: Bar = Bar { limit: 2.0, aim: 1.3 };
+/// What a call may cost with audit and records, as a multiple of what it costs without.
+const AUDITED: Bar = Bar { limit: 1.1, aim: 1.05 };
+/// The configuration of a hub that writes nothing down about calls.
+const UNAUDITED: &str = "[audit]\nenabled = false\n[store]\nrecords = false\n";
 
 /// The load of `loadtest call` and `loadtest relay`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -55,6 +59,9 @@ pub(crate) struct CallArgs {
     /// Leave out the relay that the hub is compared with
     #[arg(long)]
     no_relay: bool,
+    /// Also measure the hub without audit and records, to tell what they cost
+    #[arg(long)]
+    audit: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -64,9 +71,9 @@ pub(crate) struct CallArgs {
 /// # Errors
 /// When the hub does not start, or a call fails.
 pub(crate) fn run(args: &CallArgs) -> Result<()> {
-    let each = if args.no_relay { 1 } else { 2 };
+    let each = 1 + usize::from(!args.no_relay) + usize::from(args.audit);
     let mut run = Run::new("call", &args.load, &args.common, each * args.load.in_flight.len())?;
-    for _ in 0..args.common.repeats {
+    for repeat in 0..args.common.repeats {
         for in_flight in &args.load.in_flight {
             // The relay right beside the hub, so that both see the machine alike.
             let floor = if args.no_relay {
@@ -75,8 +82,24 @@ pub(crate) fn run(args: &CallArgs) -> Result<()> {
                 let relay = Relay::start(&run.binary, args.load.agents)?;
                 Some(measure(&args.load, &relay.server(), *in_flight, &mut run)?)
             };
+            // Now one first, now the other: whatever the machine does meanwhile takes no side.
+            let first = if args.audit && repeat % 2 == 0 {
+                Some(unaudited(args, *in_flight, &mut run)?)
+            } else {
+                None
+            };
             let hub = run.hub()?;
             let found = measure(&args.load, &Server::hub(&hub), *in_flight, &mut run)?;
+            drop(hub);
+            let second = args.audit && first.is_none();
+            let without = if second { Some(unaudited(args, *in_flight, &mut run)?) } else { first };
+            if let Some(without) = without {
+                let name = |what: &str| format!("audit and records over none, {in_flight} in flight: {what}");
+                // A lone call is mostly waking up, which says nothing of what is done for it.
+                let bar = (*in_flight > 1).then_some(AUDITED);
+                run.report.put(&name("CPU"), "x", found.cpu_us / without.cpu_us, bar);
+                run.report.add(&name("p50"), "x", found.p50_us / without.p50_us);
+            }
             if let Some(floor) = floor {
                 let name = |what: &str| format!("hub over relay, {in_flight} in flight: {what}");
                 run.report.add(&name("CPU"), "x", found.cpu_us / floor.cpu_us);
@@ -87,6 +110,13 @@ pub(crate) fn run(args: &CallArgs) -> Result<()> {
         }
     }
     run.finish()
+}
+
+/// The same load on a hub that writes nothing down about calls.
+fn unaudited(args: &CallArgs, in_flight: u32, run: &mut Run) -> Result<Costs> {
+    let hub = run.hub_with(UNAUDITED)?;
+    let server = Server { name: "hub without audit and records", ..Server::hub(&hub) };
+    measure(&args.load, &server, in_flight, run)
 }
 
 /// What a server costs.

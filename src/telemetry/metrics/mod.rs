@@ -49,6 +49,7 @@ pub struct Metrics {
     callbacks: CountersByWord,
     reloads: CountersByWord,
     store: StoreSeries,
+    audit_dropped: Counter,
 }
 
 /// Gauges that are set at each scrape.
@@ -106,6 +107,7 @@ impl Metrics {
             callbacks: registrar.counters(names::CALLBACKS_TOTAL, "outcome", &CALLBACK_OUTCOMES),
             reloads: registrar.counters(names::CONFIG_RELOADS_TOTAL, "outcome", &RELOAD_OUTCOMES),
             store: StoreSeries::new(&registrar),
+            audit_dropped: registrar.counter(names::AUDIT_DROPPED_TOTAL, &[]),
             registrar,
         }
     }
@@ -114,7 +116,11 @@ impl Metrics {
     /// and finds the series of the call without building their labels again.
     pub fn record(&self, fact: &Fact) {
         match fact {
-            Fact::Registered { .. } | Fact::Left { .. } | Fact::TaskEnded { .. } => {}
+            Fact::Registered { .. }
+            | Fact::Left { .. }
+            | Fact::TaskEnded { .. }
+            | Fact::WatchEnded { .. }
+            | Fact::Act { .. } => {}
             Fact::Refused { reason, .. } => {
                 self.refused.increment(1);
                 if AUTH_REASONS.contains(reason) {
@@ -185,6 +191,11 @@ impl Metrics {
     /// counts as `other`. Refused HELLOs count by themselves, in [`Metrics::record`].
     pub fn auth_failure(&self, reason: &'static str) {
         self.auth_failures.increment(reason);
+    }
+
+    /// Notes how many lines the audit has dropped since the start.
+    pub fn audit_dropped(&self, count: u64) {
+        self.audit_dropped.absolute(count);
     }
 
     /// The page for Prometheus, in text format 0.0.4. Reads `/proc` and may take milliseconds: not for a
@@ -328,7 +339,12 @@ pub const AUTH_REASONS: [&str; 14] = [
 /// failed for another reason (no TLS at all, no common cipher, a lost connection).
 #[must_use]
 pub fn tls_reason(error: &std::io::Error) -> Option<&'static str> {
-    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    certificate_reason(error.get_ref()?.downcast_ref::<rustls::Error>()?)
+}
+
+/// The same of what TLS itself says.
+#[must_use]
+pub fn certificate_reason(error: &rustls::Error) -> Option<&'static str> {
     if *error == rustls::Error::NoCertificatesPresented {
         return Some("certificate_missing");
     }
@@ -373,7 +389,6 @@ fn describe(registrar: &Registrar) {
 /// Series that nothing feeds yet, or that never change: dashboards and alerts find them from the start.
 fn later(registrar: &Registrar) {
     registrar.gauge(names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION").into())]).set(1.0);
-    registrar.counter(names::AUDIT_DROPPED_TOTAL, &[]).absolute(0);
     // Every agent listener has one.
     registrar.gauge(names::CERTIFICATE_EXPIRY_SECONDS, &[("certificate", "agents".into())]).set(0.0);
 }

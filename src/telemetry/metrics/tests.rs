@@ -146,7 +146,7 @@ fn facts_about_agents_count_without_naming_them() {
         Fact::Liveness { agent: Arc::clone(&agent), to: Liveness::Gone },
         Fact::SlowConsumer { agent: Arc::clone(&agent) },
         Fact::Dedupe(DedupeOutcome::Replayed),
-        Fact::Left { agent: Arc::clone(&agent), reason: "gone" },
+        Fact::Left { agent: Arc::clone(&agent), identity: Arc::clone(&agent), reason: "gone" },
     ] {
         metrics.record(&fact);
     }

@@ -1,0 +1,215 @@
+//! An event as a line of JSON. `docs/audit.md` explains each field.
+//!
+//! Written by hand, key by key: this is done for every call that the hub carries.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use agent_reach_core::CallRecord;
+use time::OffsetDateTime;
+
+use super::event::{Event, Reload};
+use crate::telemetry::logging::cut;
+
+/// Every event with its fields, in their order. Of a call, `task_id` is only there when it is a task.
+pub const EVENTS: [(&str, &[&str]); 9] = [
+    ("started", &["time", "event", "hub", "policy_version"]),
+    (
+        "call",
+        &[
+            "time",
+            "event",
+            "call_id",
+            "request_id",
+            "task_id",
+            "caller",
+            "target",
+            "capability",
+            "mode",
+            "attempt",
+            "outcome",
+            "ms",
+            "trace_id",
+        ],
+    ),
+    ("refused", &["time", "event", "identity", "agent_id", "reason"]),
+    ("registered", &["time", "event", "identity", "agent_id"]),
+    ("replaced", &["time", "event", "identity", "agent_id"]),
+    ("left", &["time", "event", "identity", "agent_id", "reason"]),
+    ("act", &["time", "event", "caller", "identity", "capability", "subject"]),
+    ("reload", &["time", "event", "trigger", "changed", "policy_version", "outcome", "problem"]),
+    ("stopped", &["time", "event", "dropped"]),
+];
+
+/// Makes lines.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// The second of the last line and its text: thousands of lines have the same.
+    second: u64,
+    stamp: String,
+    scratch: String,
+}
+
+impl Lines {
+    /// Appends the line of an event. `dropped`: how many were, for the last one.
+    pub(super) fn write(&mut self, out: &mut Vec<u8>, at_ms: u64, event: &Event, dropped: u64) {
+        out.extend_from_slice(b"{\"time\":\"");
+        out.extend_from_slice(self.stamp_of(at_ms / 1000).as_bytes());
+        let ms = at_ms % 1000;
+        // Writing into memory does not fail; nor below.
+        let (Ok(()) | Err(_)) = write!(out, ".{ms:03}Z\",\"event\":");
+        let mut object = Object(out);
+        match event {
+            Event::Started { policy_version } => {
+                object.value("started");
+                object.text("hub", concat!("agent-reach/", env!("CARGO_PKG_VERSION")));
+                object.number("policy_version", *policy_version);
+            }
+            Event::Call { record, mode, outcome, ms } => {
+                object.value("call");
+                call(&mut object, record, &mut self.scratch, (mode.as_str(), outcome.as_str(), *ms));
+            }
+            Event::Refused { identity, agent, reason } => {
+                object.value("refused");
+                object.text("identity", identity);
+                object.text("agent_id", agent);
+                object.text("reason", reason);
+            }
+            Event::Certificate { identity, reason } => {
+                object.value("refused");
+                object.text("identity", identity);
+                object.maybe("agent_id", None);
+                object.text("reason", reason);
+            }
+            Event::Registered { agent, identity, replaced } => {
+                object.value(if *replaced { "replaced" } else { "registered" });
+                object.text("identity", identity);
+                object.text("agent_id", agent);
+            }
+            Event::Left { agent, identity, reason } => {
+                object.value("left");
+                object.text("identity", identity);
+                object.text("agent_id", agent);
+                object.text("reason", reason);
+            }
+            Event::Act { capability, agent, identity, subject } => {
+                object.value("act");
+                object.text("caller", agent);
+                object.text("identity", identity);
+                object.text("capability", capability);
+                object.text("subject", subject);
+            }
+            Event::Reload(change) => {
+                object.value("reload");
+                reload(&mut object, change);
+            }
+            Event::Stopped => {
+                object.value("stopped");
+                object.number("dropped", dropped);
+            }
+        }
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn stamp_of(&mut self, second: u64) -> &str {
+        if self.second != second || self.stamp.is_empty() {
+            self.second = second;
+            self.stamp.clear();
+            let moment =
+                i64::try_from(second).ok().and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
+            let moment = moment.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+            let (year, month, day) = moment.to_calendar_date();
+            let (hour, minute, second) = moment.to_hms();
+            let (Ok(()) | Err(_)) = write!(
+                self.stamp,
+                "{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}",
+                u8::from(month)
+            );
+        }
+        &self.stamp
+    }
+}
+
+fn call(object: &mut Object<'_>, record: &CallRecord, scratch: &mut String, end: (&str, &str, u64)) {
+    let (mode, outcome, ms) = end;
+    object.text("call_id", &record.call_id);
+    object.text("request_id", &record.request_id);
+    if let Some(task) = record.task {
+        scratch.clear();
+        let (Ok(()) | Err(_)) = write!(scratch, "{task}");
+        object.text("task_id", scratch);
+    }
+    object.text("caller", &record.caller);
+    if record.targets.is_empty() {
+        object.maybe("target", record.target.as_deref());
+    } else {
+        object.text("target", &record.targets.join(","));
+    }
+    object.text("capability", &record.capability);
+    object.text("mode", mode);
+    object.number("attempt", u64::from(record.attempts));
+    object.text("outcome", outcome);
+    object.number("ms", ms);
+    scratch.clear();
+    let trace = record.trace.map(|trace| {
+        let (Ok(()) | Err(_)) = write!(scratch, "{trace}");
+        &**scratch
+    });
+    object.maybe("trace_id", trace);
+}
+
+fn reload(object: &mut Object<'_>, change: &Reload) {
+    object.text("trigger", change.trigger.as_str());
+    object.key("changed");
+    object.0.push(b'[');
+    for (place, part) in change.changed.iter().enumerate() {
+        if place > 0 {
+            object.0.push(b',');
+        }
+        object.value(part);
+    }
+    object.0.push(b']');
+    object.number("policy_version", change.policy_version);
+    object.text("outcome", if change.problem.is_some() { "failed" } else { "completed" });
+    object.maybe("problem", change.problem.as_deref());
+}
+
+/// An object of JSON that has a key already.
+struct Object<'a>(&'a mut Vec<u8>);
+
+impl Object<'_> {
+    fn key(&mut self, key: &str) {
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.extend_from_slice(b"\":");
+    }
+
+    /// A text with its quotes, cut where it is too long.
+    fn value(&mut self, text: &str) {
+        if serde_json::to_writer(&mut *self.0, cut(text)).is_err() {
+            self.0.extend_from_slice(b"null");
+        }
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
+        self.key(key);
+        self.value(text);
+    }
+
+    fn maybe(&mut self, key: &str, text: Option<&str>) {
+        self.key(key);
+        match text {
+            Some(text) => self.value(text),
+            None => self.0.extend_from_slice(b"null"),
+        }
+    }
+
+    fn number(&mut self, key: &str, number: u64) {
+        self.key(key);
+        let (Ok(()) | Err(_)) = write!(self.0, "{number}");
+    }
+}
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;
