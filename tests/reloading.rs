@@ -187,8 +187,13 @@ async fn a_changed_file_is_found_by_itself() {
     let mut c = hub.agent("c", &[]).await;
     replace(&hub.dir().join("policy.toml"), &policy(2, ""));
     c.expect_goodbye("unauthorized", STAY_AWAY).await;
-    let log = hub.log();
-    assert!(log.contains("reloaded") && log.contains("policy.file"), "{log}");
+    // It is said once all have heard of it.
+    raw::within("the line of the log", async {
+        while !hub.log().lines().any(|line| line.contains("reloaded") && line.contains("policy.file")) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
