@@ -122,7 +122,7 @@ impl<'a> AgentView<'a> {
                 caller: call.map(|call| &*call.caller),
                 call_id: call.map(|call| hub.call_id(call.number)),
                 state: match leg.state {
-                    LegState::Booked => "booked",
+                    LegState::Booked(_) => "booked",
                     LegState::Given => "given",
                     LegState::Accepted => "accepted",
                     LegState::Stranded => "cancelled",

@@ -24,3 +24,19 @@ fn an_answer_that_comes_after_a_reconnect_does_not_hide_what_the_agent_is_owed()
     w.write();
     assert_eq!(w.heard("c#3"), ["RESULT - completed of=p task"]);
 }
+
+#[test]
+fn an_answer_that_takes_longer_than_the_next_look_is_waited_for() {
+    let mut w = World::with_store(Settings { redeliver_ms: 100, ..Settings::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.say("p", &completed(1));
+    w.write();
+    assert_eq!(w.heard("c").last().map(String::as_str), Some("RESULT 1 completed of=p task"));
+    // It is not confirmed, so the store is asked again; before it answers it is time to look once more.
+    w.advance(250);
+    w.write();
+    assert_eq!(w.heard("c"), ["RESULT - completed of=p task"]);
+}

@@ -3,8 +3,8 @@
 
 mod world;
 
-use agent_reach_core::Settings;
-use agent_reach_protocol::Hello;
+use agent_reach_core::{Input, Settings, StoreNews};
+use agent_reach_protocol::{AgentStatus, Hello, Update};
 use world::*;
 
 #[test]
@@ -49,11 +49,29 @@ fn what_a_process_may_have_accepted_before_a_crash_goes_to_nobody_else_though_it
     w.write();
     w.crash(Settings { started_unix_ms: 2_000_000, seed: 2, ..Settings::default() });
     w.join("q", provider("q", "echo"));
-    w.join("p", provider("p", "echo"));
-    w.write();
-    assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=2 task"]);
+    w.join_and_hear("p", provider("p", "echo"), &["WELCOME", "CALL 1 echo by=c try=2 task"]);
     w.advance_alive(60_000);
     w.write();
     assert_eq!(w.heard("q"), [""; 0]);
     assert_eq!(w.stored().outcome.as_deref(), Some("accept_timeout"));
+}
+
+#[test]
+fn what_was_written_for_one_booking_lets_no_later_one_go_though_it_is_the_same_try_in_the_same_place() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write_some(1);
+    // p is chosen; before that is written the store is ill and well again, and p is gone: it is q's turn.
+    w.input(Input::Store(StoreNews::Writable(false)));
+    w.say("p", &Update { status: Some(AgentStatus::Draining), ..update() });
+    w.join("q", provider("q", "echo"));
+    w.input(Input::Store(StoreNews::Writable(true)));
+    w.advance(10);
+    // p, and then nobody.
+    w.write_some(2);
+    assert_eq!((w.heard("p"), w.heard("q")), (vec![], vec![]), "the store knows nothing of q yet");
+    w.write();
+    assert_eq!(w.heard("q"), ["CALL 1 echo by=c try=1 task"]);
 }

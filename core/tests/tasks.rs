@@ -3,7 +3,7 @@
 
 mod world;
 
-use agent_reach_core::{Settings, TaskState};
+use agent_reach_core::{Input, Settings, StoreNews, TaskState};
 use agent_reach_protocol::{Call, Capability, Hello};
 use world::*;
 
@@ -210,9 +210,9 @@ fn after_a_crash_the_same_process_gets_its_task_again_and_no_other_one_does() {
         w.join("q", provider("q", "echo"));
         w.write();
         assert_eq!(w.heard("q"), [""; 0], "p may have run it");
-        w.join("p", provider("p", "echo"));
+        // That it has the task is written already.
+        w.join_and_hear("p", provider("p", "echo"), &["WELCOME", "CALL 1 echo by=c try=2 task \"x\""]);
         w.write();
-        assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=2 task \"x\""]);
         w.say("p", &completed(1));
         w.write();
         assert_eq!(w.stored().state, TaskState::Succeeded);
@@ -311,7 +311,7 @@ fn while_the_hub_drains_waiting_tasks_stay_stored_and_running_ones_may_end() {
     w.write();
     w.say("c", &Call { request_id: Some("t"), ..task(3, "echo") });
     w.heard("c");
-    w.input(agent_reach_core::Input::Drain { drain_ms: 5000 });
+    w.input(Input::Drain { drain_ms: 5000 });
     w.write();
     w.say("p", &completed(1));
     w.write();
@@ -320,7 +320,7 @@ fn while_the_hub_drains_waiting_tasks_stay_stored_and_running_ones_may_end() {
     assert_eq!(p.last().map(String::as_str), Some("CLOSE 4000 draining"), "nothing holds it any more");
     let states: Vec<bool> = w.disk.tasks.values().map(|task| task.end.is_some()).collect();
     assert_eq!(states.iter().filter(|ended| **ended).count(), 1, "{states:?}");
-    w.input(agent_reach_core::Input::Stop);
+    w.input(Input::Stop);
     assert_eq!(w.disk.waiting(), 0, "a stop ends no task");
 }
 
@@ -331,7 +331,7 @@ fn a_stop_leaves_open_tasks_as_they_are() {
     w.write();
     w.say("p", &accept(1));
     w.write();
-    w.input(agent_reach_core::Input::Stop);
+    w.input(Input::Stop);
     assert_eq!(w.disk.waiting(), 0);
     assert_eq!(w.stored().state, TaskState::Received);
     let gauges = w.hub.gauges();
@@ -396,7 +396,7 @@ fn while_the_store_cannot_be_written_tasks_hold_no_slots_and_afterwards_they_go_
         (vec!["CALL 1 echo by=c try=1".to_owned()], vec!["RESULT 3 completed of=p".to_owned()],)
     );
     w.advance_alive(60_000);
-    w.input(agent_reach_core::Input::Store(agent_reach_core::StoreNews::Writable(true)));
+    w.input(Input::Store(StoreNews::Writable(true)));
     w.advance(10);
     w.write();
     assert_eq!(w.heard("p"), ["CALL 2 echo by=c try=1 task"]);
@@ -406,18 +406,28 @@ fn while_the_store_cannot_be_written_tasks_hold_no_slots_and_afterwards_they_go_
 }
 
 #[test]
-fn who_returns_while_the_store_cannot_be_written_has_its_task_again_afterwards() {
-    let mut w = pair();
+fn who_returns_while_the_store_cannot_be_written_has_its_task_again_and_its_slot_taken() {
+    let mut w = World::with_store(Settings::default());
+    let one_slot = || Hello { max_concurrency: Some(1), ..provider("p", "echo") };
+    w.join("p", one_slot());
+    w.join("c", caller("c"));
     w.say("c", &task(1, "echo"));
     w.write();
     w.crash(later());
     w.refuse_writing();
-    w.join("p", provider("p", "echo"));
+    w.join_and_hear("p", one_slot(), &["WELCOME", "CALL 1 echo by=c try=2 task"]);
+    w.join("c", caller("c"));
+    w.say("c", &Call { queue: Some(false), ..call(1, "echo") });
+    assert_eq!(w.heard("c"), ["RESULT 1 overloaded retryable"], "its one slot is taken by the task");
+    // Nobody else is given it, whatever becomes of the store.
+    w.join("q", provider("q", "echo"));
+    w.input(Input::Store(StoreNews::Writable(true)));
+    w.refuse_writing();
+    w.input(Input::Store(StoreNews::Writable(true)));
     w.write();
-    assert_eq!(w.heard("p"), [""; 0]);
-    w.input(agent_reach_core::Input::Store(agent_reach_core::StoreNews::Writable(true)));
+    w.advance_alive(100);
     w.write();
-    assert_eq!(w.heard("p"), ["CALL 1 echo by=c try=2 task"]);
+    assert_eq!((w.heard("p"), w.heard("q")), (vec![], vec![]));
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get_mut(key) else { return };
         for index in std::mem::take(&mut agent.orphaned) {
             let Some(leg) = self.legs.get_mut(index) else { continue };
-            if leg.state == LegState::Booked {
+            if matches!(leg.state, LegState::Booked(_)) {
                 // It leaves when the store knows of it.
                 if let Some(agent) = self.registry.agents.get_mut(key) {
                     agent.orphaned.push(index);

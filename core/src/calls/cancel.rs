@@ -83,7 +83,7 @@ impl Hub {
         }
         let Some(leg) = self.legs.get_mut(index) else { return };
         leg.call = None;
-        if leg.state == LegState::Booked {
+        if matches!(leg.state, LegState::Booked(_)) {
             // Nobody was given it.
             return self.free_leg(turn, index);
         }
@@ -98,7 +98,9 @@ impl Hub {
     }
 
     pub(crate) fn send_cancel(&mut self, turn: &mut Turn<'_>, index: usize, reason: &'static str) {
-        let Some(leg) = self.legs.get(index).filter(|leg| leg.state != LegState::Booked) else { return };
+        let Some(leg) = self.legs.get(index).filter(|leg| !matches!(leg.state, LegState::Booked(_))) else {
+            return;
+        };
         let message = encode(&Cancel { id: leg.id, reason: Some(reason), wait: false }, None);
         let (agent, mark) = (leg.agent, leg.mark);
         if let Some(call) = leg.call.and_then(|call| self.calls.get_mut(call)) {

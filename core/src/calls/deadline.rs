@@ -21,7 +21,7 @@ impl Hub {
                 // The provider never answered its CANCEL.
                 LegState::Stranded => self.free_leg(turn, index),
                 // What is left of a notify took too long.
-                LegState::Booked | LegState::Given | LegState::Accepted => {
+                LegState::Booked(_) | LegState::Given | LegState::Accepted => {
                     self.strand_leg(turn, index, "timeout", false)
                 }
             };

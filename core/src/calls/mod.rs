@@ -152,8 +152,8 @@ pub(crate) enum Stage {
 /// Phase of a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LegState {
-    /// Its slot is taken; the CALL leaves when the store knows who has the task.
-    Booked,
+    /// Its slot is taken; the CALL leaves when the store has written who has the task, with the change of this number.
+    Booked(u64),
     /// Given, not accepted.
     Given,
     /// Accepted, or answered in part.

@@ -145,6 +145,10 @@ impl Hub {
         let keeps_up = self.ahead_of(key).is_some_and(|ahead| ahead < AHEAD_BYTES);
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
         own.timer_at = Now::default();
+        if own.asking.is_some() {
+            // What the store is about to say must not come to nobody.
+            return self.look_again(turn, key);
+        }
         if own.sent.is_empty() && own.more.is_none() {
             return self.forget_delivery(key);
         }

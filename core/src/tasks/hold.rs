@@ -35,26 +35,26 @@ impl Hub {
 
     /// A leg of a task has its slot, and waits for the store to know of it.
     pub(crate) fn book(&mut self, turn: &mut Turn<'_>, index: usize) {
+        let Some(call_index) = self.legs.get(index).and_then(|leg| leg.call) else { return };
+        let Some(budget_at) = self.calls.get(call_index).map(|call| call.budget_at) else { return };
+        let Some(moved) = self.moved(turn, call_index, Some(index)) else { return };
+        let after = After::Give { task: moved.task, leg: index };
+        let number = self.change_then(turn, Change::Moved(moved), after);
         let Some(leg) = self.legs.get_mut(index) else { return };
-        leg.state = LegState::Booked;
-        let Some(call_index) = leg.call else { return };
+        leg.state = LegState::Booked(number);
         // On no connection yet: lost with its agent, as what an earlier connection had.
         if let Some(agent) = self.registry.agents.get_mut(leg.agent) {
             agent.orphaned.push(index);
         }
-        let Some(call) = self.calls.get(call_index) else { return };
-        self.set_leg_deadline(index, call.budget_at);
-        if let Some(moved) = self.moved(turn, call_index, Some(index)) {
-            let after = After::Give { task: moved.task, leg: index, attempt: moved.attempt };
-            self.change_then(turn, Change::Moved(moved), after);
-        }
+        self.set_leg_deadline(index, budget_at);
     }
 
-    /// The store knows who is given the task.
-    pub(super) fn give_booked(&mut self, turn: &mut Turn<'_>, task: TaskId, index: usize, attempt: u32) {
+    /// The store has written who is given the task. The change tells this booking from a later one of the same task, which
+    /// may stand in the same place and be the same try.
+    pub(super) fn give_booked(&mut self, turn: &mut Turn<'_>, task: TaskId, index: usize, change: u64) {
         let Some(call_index) = self.tasks.find(task) else { return };
         let Some(leg) = self.legs.get_mut(index) else { return };
-        if leg.call != Some(call_index) || leg.state != LegState::Booked || leg.attempt != attempt {
+        if leg.call != Some(call_index) || leg.state != LegState::Booked(change) {
             return;
         }
         leg.state = LegState::Given;

@@ -22,7 +22,7 @@ impl Hub {
                 self.rest_task(index);
             }
         }
-        let booked = self.legs.iter().filter(|(_, leg)| leg.state == LegState::Booked);
+        let booked = self.legs.iter().filter(|(_, leg)| matches!(leg.state, LegState::Booked(_)));
         let booked: Vec<(usize, Option<usize>)> = booked.map(|(index, leg)| (index, leg.call)).collect();
         for (leg, call) in booked {
             self.free_leg(turn, leg);
@@ -63,11 +63,6 @@ impl Hub {
         for (number, index) in (0..).zip(resting.collect::<Vec<_>>()) {
             let Some(budget_at) = self.calls.get(index).map(|call| call.budget_at) else { continue };
             self.set_call_timer(index, turn.now.plus_ms(1 + number / AWAKE_PER_MS).min(budget_at));
-        }
-        let back: Vec<usize> =
-            self.tasks.returning.keys().filter_map(|agent| self.registry.find(agent)).collect();
-        for key in back {
-            self.give_back(turn, key);
         }
     }
 

@@ -7,12 +7,12 @@ use agent_reach_protocol::{
 };
 
 use super::{TASK_BYTES, Task};
-use crate::calls::{Asker, Ended, Failure, Stage, Tried, is_fan_out};
+use crate::calls::{Asker, Ended, Failure, LegState, Stage, Tried, is_fan_out};
 use crate::effects::{Effects, Outcome};
 use crate::fingerprint::Fingerprint;
 use crate::hub::{Hub, Turn};
 use crate::routing::{Choice, Note};
-use crate::store::{Change, Holder, OpenTask, TaskEnd, TaskState};
+use crate::store::{Change, Holder, OpenTask, TaskEnd, TaskId, TaskState};
 use crate::time::Now;
 
 impl Hub {
@@ -122,8 +122,11 @@ impl Hub {
     }
 
     /// An agent registered: it is given what it had in an earlier life of the hub, if it is still the same process.
+    ///
+    /// At once, whether the store can be written or not: that it has the task is written already. Its slots are taken
+    /// by its work, so nobody else may have them meanwhile.
     pub(crate) fn give_back(&mut self, turn: &mut Turn<'_>, key: usize) {
-        if self.tasks.returning.is_empty() || self.tasks_rest() {
+        if self.tasks.returning.is_empty() || self.draining.is_some() {
             return;
         }
         let Some(agent) = self.registry.agents.get(key) else { return };
@@ -143,7 +146,7 @@ impl Hub {
                     let choice = Choice { agent: key, offer, load, weight: 0.0 };
                     self.note_lost(turn, index, &holder);
                     self.give_stored(turn, index, choice);
-                    self.may_be_at_work(turn.now, index);
+                    self.is_at_work(turn, task, index);
                 }
                 // Another life of the process has lost it, or it does not do this any more.
                 _ => self.lost_in_restart(turn, index, &holder),
@@ -151,11 +154,14 @@ impl Hub {
         }
     }
 
-    /// Who was given a task in an earlier life of the hub counts as having accepted it then, whatever comes of this try.
-    fn may_be_at_work(&mut self, now: Now, index: usize) {
-        let leg = self.calls.get(index).and_then(|call| call.legs.iter().next());
-        if let Some(leg) = leg.and_then(|leg| self.legs.get_mut(leg)) {
-            leg.accepted_at = Some(now);
+    /// Who was given a task in an earlier life of the hub counts as having accepted it then, whatever comes of this try,
+    /// for which nothing has to be written first.
+    fn is_at_work(&mut self, turn: &mut Turn<'_>, task: TaskId, index: usize) {
+        let Some(place) = self.calls.get(index).and_then(|call| call.legs.iter().next()) else { return };
+        let Some(leg) = self.legs.get_mut(place) else { return };
+        leg.accepted_at = Some(turn.now);
+        if let LegState::Booked(change) = leg.state {
+            self.give_booked(turn, task, place, change);
         }
     }
 

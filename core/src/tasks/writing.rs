@@ -21,8 +21,8 @@ use crate::trace_id::TraceId;
 pub(super) enum After {
     /// The task is accepted.
     Accept(TaskId),
-    /// The CALL of this leg leaves for its provider, if it is still this try of the task that has its place.
-    Give { task: TaskId, leg: usize, attempt: u32 },
+    /// The CALL of this leg leaves for its provider, if it is still this booking of the task that has its place.
+    Give { task: TaskId, leg: usize },
     /// The end is said.
     End(Box<EndedTask>),
 }
@@ -244,10 +244,10 @@ impl Hub {
             StoreNews::Written { up_to } => {
                 self.memory.elsewhere.written(up_to);
                 while self.tasks.after.front().is_some_and(|(number, _)| *number <= up_to) {
-                    let Some((_, after)) = self.tasks.after.pop_front() else { return };
+                    let Some((number, after)) = self.tasks.after.pop_front() else { return };
                     match after {
                         After::Accept(task) => self.task_stored(turn, task),
-                        After::Give { task, leg, attempt } => self.give_booked(turn, task, leg, attempt),
+                        After::Give { task, leg } => self.give_booked(turn, task, leg, number),
                         After::End(ended) => self.say_end(turn, *ended),
                     }
                 }
