@@ -17,6 +17,7 @@ mod stamp;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;
+pub mod tokens;
 pub mod transport;
 mod watcher;
 pub mod websocket;

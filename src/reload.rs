@@ -24,6 +24,7 @@ use crate::driver::Driver;
 use crate::policy;
 use crate::stamp::Stamp;
 use crate::telemetry::metrics::Metrics;
+use crate::tokens::Tokens;
 use crate::transport::pem::{self, PemError};
 use crate::transport::refusals::Refusals;
 use crate::transport::tls::{self, TlsError, TlsFiles};
@@ -45,7 +46,7 @@ pub enum LoadError {
     /// Certificates again.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// The policy.
+    /// The policy, or tokens.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Policy(Vec<Problem>),
 }
@@ -58,6 +59,8 @@ pub struct Sources {
     http: Option<(PathBuf, PathBuf)>,
     /// `None`: everybody may do everything under the own name.
     policy: Option<PathBuf>,
+    /// `None`: there is no HTTP listener, where they are shown.
+    tokens: Option<PathBuf>,
     refusals: Option<Refusals>,
 }
 
@@ -68,8 +71,10 @@ pub struct Loaded {
     pub tls: AgentTls,
     /// Of the HTTP listener, where it has one.
     pub http: Option<Arc<ServerConfig>>,
-    /// The rules.
+    /// The rules, those of tokens among them.
     pub policy: Policy,
+    /// Those of the HTTP listener.
+    pub tokens: Tokens,
     /// Until when what is good, by the value of the metric's label, in seconds since 1970.
     expiries: Vec<(&'static str, i64)>,
     seen: Seen,
@@ -89,7 +94,8 @@ impl Sources {
     pub fn of(config: &Config, refusals: Option<Refusals>) -> Self {
         let http = config.http.as_ref().and_then(|http| Some((http.cert.clone()?, http.key.clone()?)));
         let policy = config.policy.as_ref().map(|policy| policy.file.clone());
-        Self { tls: config.tls_files(), http, policy, refusals }
+        let tokens = config.http.as_ref().map(|http| http.tokens.clone());
+        Self { tls: config.tls_files(), http, policy, tokens, refusals }
     }
 
     /// Each with its key in the configuration.
@@ -102,7 +108,8 @@ impl Sources {
         ];
         let http = self.http.as_ref();
         let http = [("http.cert", http.map(|(cert, _)| cert)), ("http.key", http.map(|(_, key)| key))];
-        let all = agents.into_iter().chain(http).chain([("policy.file", self.policy.as_ref())]);
+        let others = [("policy.file", self.policy.as_ref()), ("http.tokens", self.tokens.as_ref())];
+        let all = agents.into_iter().chain(http).chain(others);
         all.filter_map(|(key, path)| Some((key, path?.as_path())))
     }
 
@@ -129,7 +136,12 @@ impl Sources {
             Some(file) => policy::load(file).map_err(LoadError::Policy)?,
             None => Policy::open(),
         };
-        Ok(Loaded { tls, http, policy, expiries: self.expiries()?, seen })
+        let tokens = match &self.tokens {
+            Some(file) => Tokens::load(file).map_err(LoadError::Policy)?,
+            None => Tokens::default(),
+        };
+        let policy = tokens.govern(policy);
+        Ok(Loaded { tls, http, policy, tokens, expiries: self.expiries()?, seen })
     }
 
     fn expiries(&self) -> Result<Vec<(&'static str, i64)>, LoadError> {
@@ -178,7 +190,9 @@ impl Seen {
         let pairs = self.digests.iter().zip(&other.digests);
         let differ = pairs.filter(|((_, one), (_, other))| match (one, other) {
             (Ok(one), Ok(other)) => one != other,
-            (Err(_), _) | (_, Err(_)) => true,
+            // Only tokens need no file.
+            (Err(one), Err(other)) => one.kind() != other.kind(),
+            (Err(_), Ok(_)) | (Ok(_), Err(_)) => true,
         });
         differ.map(|((key, _), _)| *key).collect()
     }
@@ -203,6 +217,8 @@ pub struct Reloader {
     pub trust: Arc<Trust>,
     /// Its HTTP listener, where that speaks TLS.
     pub http: Option<watch::Sender<Arc<ServerConfig>>>,
+    /// Who listens there.
+    pub tokens: watch::Sender<Arc<Tokens>>,
     /// Its metrics.
     pub metrics: Arc<Metrics>,
     /// Its audit.
@@ -296,7 +312,10 @@ impl Reloader {
             http.send_replace(tls);
         }
         *live = Live { version: loaded.policy.version, seen: loaded.seen };
-        if any(&["policy.file"]) {
+        if any(&["http.tokens"]) {
+            self.tokens.send_replace(Arc::new(loaded.tokens));
+        }
+        if any(&["policy.file", "http.tokens"]) {
             self.driver.set_policy(loaded.policy);
         }
         if others {
@@ -316,8 +335,8 @@ pub struct Live {
 impl Loaded {
     /// Takes out what a hub is started with.
     #[must_use]
-    pub fn split(self) -> (AgentTls, Option<Arc<ServerConfig>>, Policy, Live) {
+    pub fn split(self) -> (AgentTls, Option<Arc<ServerConfig>>, Policy, Tokens, Live) {
         let live = Live { version: self.policy.version, seen: self.seen };
-        (self.tls, self.http, self.policy, live)
+        (self.tls, self.http, self.policy, self.tokens, live)
     }
 }

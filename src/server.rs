@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::audit::{Audit, AuditError};
 use crate::config::{self, Config};
 use crate::driver::{Driver, Observer};
-use crate::http::{self, AllowedHosts, ServeOptions};
+use crate::http::{self, AllowedHosts, Connects, ServeOptions};
 use crate::keeping::{KeepError, Keeping, unix_ms};
 use crate::reload::{LoadError, Order, Reloader, Sources};
 use crate::store::StoreHandle;
@@ -110,10 +110,11 @@ impl Server {
         let loaded = sources.load()?;
         let agents = bind(&mut sockets, "agents.listen", config.agents.listen).await?;
         let threads = Threads::start(config.agents.threads as usize).map_err(StartError::Threads)?;
+        let threads = Arc::new(threads);
         let pulse = threads.pulse();
         let metrics = Arc::new(Metrics::new());
         loaded.tell(&metrics);
-        let (tls, http_tls, policy, live) = loaded.split();
+        let (tls, http_tls, policy, tokens, live) = loaded.split();
         let (keeping, restored) = Keeping::open(config, &metrics)?;
         let (store, keeping) = (keeping.store(), Arc::new(keeping));
         // Room for every reload that the core has open, and for a signal.
@@ -129,10 +130,18 @@ impl Server {
             tasks.spawn(deliveries);
         }
 
-        let http_tls = http_tls.map(watch::Sender::new);
+        let (http_tls, tokens) = (http_tls.map(watch::Sender::new), watch::Sender::new(Arc::new(tokens)));
         let http = match &config.http {
             Some(section) => {
-                Some(health(section, http_tls.as_ref(), &mut sockets, &driver, &mut tasks).await?)
+                let connects = Connects {
+                    driver: Arc::clone(&driver),
+                    threads: Arc::clone(&threads),
+                    tokens: tokens.subscribe(),
+                    origins: section.allowed_origins.as_slice().into(),
+                    metrics: Arc::clone(&watcher.metrics),
+                    max_message: config.limits.max_message,
+                };
+                Some(serve_http(section, http_tls.as_ref(), &mut sockets, connects, &mut tasks).await?)
             }
             None => None,
         };
@@ -157,6 +166,7 @@ impl Server {
             driver: Arc::clone(&driver),
             trust: Arc::clone(&trust),
             http: http_tls,
+            tokens,
             metrics: Arc::clone(&watcher.metrics),
             audit: audit.clone(),
             orders: orders_at,
@@ -231,12 +241,12 @@ impl Server {
     }
 }
 
-/// Serves health. Gives its address.
-async fn health(
+/// Serves health, and WebSockets for tokens. Gives its address.
+async fn serve_http(
     section: &config::Http,
     tls: Option<&watch::Sender<Arc<ServerConfig>>>,
     sockets: &mut Sockets,
-    driver: &Arc<Driver>,
+    connects: Connects,
     tasks: &mut JoinSet<()>,
 ) -> Result<String, StartError> {
     // What holds for an address in the configuration holds for the socket in its place.
@@ -246,8 +256,8 @@ async fn health(
     let socket = bind(sockets, "http.listen", section.listen).await?;
     let scheme = if section.cert.is_some() { "https" } else { "http" };
     let address = url(scheme, &socket, section.listen);
-    let hub = Arc::clone(driver);
-    let routes = http::health_router(move || hub.unready());
+    let hub = Arc::clone(&connects.driver);
+    let routes = http::health_router(move || hub.unready()).merge(http::connect_router(connects));
     let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
     let tls = tls.map(watch::Sender::subscribe);
     let options = ServeOptions { tls, ..ServeOptions::default() };

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use agent_reach_protocol::names::Pattern;
 
+/// What the identity of a token begins with: no certificate proves such a one.
+pub const TOKEN_PREFIX: &str = "token:";
+
 /// One rule: what an identity may do.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The exact identity, or `None` for every one.
+    /// The exact identity, or `None` for every one that a certificate proves. A token has only the rule that names it.
     pub identity: Option<String>,
     /// Agent ids it may take; `None`: only the name in the certificate.
     pub agent_ids: Option<Vec<String>>,
@@ -146,7 +149,9 @@ impl Rights {
     /// What `identity` (with `name` in it) may do as `agent_id`; `None`: it may not be that agent.
     pub(crate) fn grant(&self, identity: &str, name: &str, agent_id: &str) -> Option<Arc<Grant>> {
         let own = self.by_identity.get(identity).copied();
-        let place = own.into_iter().chain(self.for_all).min()?;
+        // Whose token is taken back must not fall under what is for everybody.
+        let for_all = self.for_all.filter(|_| !identity.starts_with(TOKEN_PREFIX));
+        let place = own.into_iter().chain(for_all).min()?;
         let allowed = match &self.policy.rules.get(place)?.agent_ids {
             Some(ids) => ids.iter().any(|id| id == agent_id),
             None => agent_id == name,
@@ -242,6 +247,15 @@ mod tests {
         ] {
             assert_eq!((of(one, other), of(other, one)), (edits, edits), "{one} {other}");
         }
+    }
+
+    #[test]
+    fn a_token_has_only_the_rule_that_names_it() {
+        let rules = vec![rule(Some("token:a"), None), rule(None, None)];
+        let policy = Rights::new(Policy { rules, ..Policy::default() });
+        assert!(policy.grant("token:a", "a", "a").is_some());
+        assert!(policy.grant("token:b", "b", "b").is_none());
+        assert!(policy.grant("tokens", "b", "b").is_some());
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod store;
 mod table;
 pub mod tail;
 pub mod tasks;
+pub mod token;
 pub mod trace;
 
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Say what a policy allows, and by which rule
     Policy(policy::PolicyArgs),
+    /// Make tokens for who comes over HTTP
+    Token(token::TokenArgs),
     /// Make and revoke certificates with a small authority of your own
     Certs(certs::CertsArgs),
     /// Call a capability and print its result
@@ -78,6 +81,7 @@ impl Cli {
             Command::Dev(args) => dev::run(&args),
             Command::Check(args) => check::run(&args),
             Command::Policy(args) => policy::run(&args),
+            Command::Token(args) => token::run(&args),
             Command::Certs(args) => certs::run(&args),
             Command::Call(args) => call::run(&args),
             Command::Agents(args) => agents::run(&args),

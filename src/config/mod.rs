@@ -195,7 +195,7 @@ const SECTIONS: [&str; 13] = [
     "tracing",
 ];
 
-const WITHOUT_EFFECT: [&str; 2] = ["http.tokens", "tracing.otlp_endpoint"];
+const WITHOUT_EFFECT: [&str; 1] = ["tracing.otlp_endpoint"];
 
 /// What the variables of the audit begin with.
 const AUDIT_VARIABLES: &str = "AGENT_REACH__AUDIT__";

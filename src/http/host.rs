@@ -84,6 +84,20 @@ impl AllowedHosts {
     }
 }
 
+/// Whether a request comes from a page of this listener itself or of one of these origins, or from no page: a browser names
+/// the origin in each request for a WebSocket.
+pub(super) fn origin_is_own(headers: &HeaderMap, allowed: &[String]) -> bool {
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let Some(origin) = origins.next() else { return true };
+    let (Ok(origin), None) = (origin.to_str(), origins.next()) else { return false };
+    if allowed.iter().any(|own| own.eq_ignore_ascii_case(origin)) {
+        return true;
+    }
+    let own = the_only_host(headers);
+    let (Some(own), Some(from)) = (own, of_origin(origin)) else { return false };
+    plain(own.host()) == from.host && own.port_u16().unwrap_or(from.usual) == from.port
+}
+
 fn the_only_host(headers: &HeaderMap) -> Option<Authority> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().filter(|_| hosts.next().is_none())?;

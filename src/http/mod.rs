@@ -4,13 +4,16 @@
 //! own (see [`serve`]): `axum::serve` has no bound on connections or on slow headers, and waits for ever for
 //! an idle client when it shuts down.
 
+mod connect;
 mod health;
 mod host;
 mod problem;
 mod serve;
 
+pub use connect::{Connects, connect_router};
 pub use health::{health_router, metrics_router};
 pub use host::AllowedHosts;
+use host::origin_is_own;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};
 

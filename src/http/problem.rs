@@ -38,6 +38,12 @@ impl IntoResponse for Problem {
             "details": self.details,
         });
         let media = HeaderValue::from_static("application/problem+json");
-        (self.status, [(header::CONTENT_TYPE, media)], document.to_string()).into_response()
+        let mut response =
+            (self.status, [(header::CONTENT_TYPE, media)], document.to_string()).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer realm=\"agent-reach\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 }

@@ -3,6 +3,7 @@
 //! It is decided by the same means as in the hub: the first rule that matches, [`Pattern::covers`], and the name that
 //! an alias stands for. What an agent declares in HELLO can only narrow this further.
 
+use agent_reach_core::TOKEN_PREFIX;
 use agent_reach_protocol::names::{CapabilityName, NameError, Pattern, is_reserved};
 
 use crate::policy_file::{PolicyFile, Rule};
@@ -35,6 +36,10 @@ pub struct Verdict {
 /// # Errors
 /// When the name of a capability is none.
 pub fn judge(policy: &PolicyFile, identity: &str, wish: Wish<'_>) -> Result<Verdict, NameError> {
+    if identity.starts_with(TOKEN_PREFIX) {
+        let reason = "the role of a token says what it may do, and no rule of the policy".to_owned();
+        return Ok(Verdict { allowed: false, rule: None, reason });
+    }
     let found = (1..).zip(&policy.rules).find(|(_, rule)| rule.identity == "*" || rule.identity == identity);
     let Some((number, rule)) = found else {
         let reason = format!("no rule matches {identity}: it cannot register");

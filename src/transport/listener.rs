@@ -154,6 +154,13 @@ pub struct Room {
     _own: Option<OwnedSemaphorePermit>,
 }
 
+impl Room {
+    /// A place among all alone.
+    pub(crate) const fn of(place: OwnedSemaphorePermit) -> Self {
+        Self { _all: place, _own: None }
+    }
+}
+
 /// From an accepted socket to a connection that lives by itself.
 async fn admit<T: Sockets>(shared: Arc<Shared<T>>, socket: T::Socket, waiting: Waiting, room: Room) {
     let started = Instant::now();

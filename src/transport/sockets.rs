@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,12 +36,12 @@ pub trait Sockets: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Tcp {
     listener: TcpListener,
-    threads: Threads,
+    threads: Arc<Threads>,
 }
 
 impl Tcp {
     /// Connections of `listener` live on `threads`.
-    pub const fn new(listener: TcpListener, threads: Threads) -> Self {
+    pub const fn new(listener: TcpListener, threads: Arc<Threads>) -> Self {
         Self { listener, threads }
     }
 }

@@ -64,7 +64,7 @@ impl Threads {
     }
 
     /// The thread for the next connection: each in turn.
-    pub(super) fn next(&self) -> &Handle {
+    pub(crate) fn next(&self) -> &Handle {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % (self.others.len() + 1);
         &self.others.get(turn).unwrap_or(&self.first).handle
     }

@@ -31,7 +31,7 @@ pub enum UpgradeError {
 
 /// An answer that is no upgrade.
 #[derive(Debug)]
-struct Refusal(StatusCode, String);
+pub(crate) struct Refusal(pub(crate) StatusCode, pub(crate) String);
 
 /// Upgrades a stream. What came behind the request is put back into it.
 ///
@@ -106,7 +106,8 @@ fn parse(head: &[u8]) -> Result<Option<(Request<()>, usize)>, Refusal> {
         .map_err(|error| bad(format!("no HTTP request: {error}\n")))
 }
 
-fn choose(request: &Request<()>) -> Result<(Response<()>, Encoding), Refusal> {
+/// The answer to a request for a WebSocket of ours, and its encoding.
+pub(crate) fn choose(request: &Request<()>) -> Result<(Response<()>, Encoding), Refusal> {
     if request.uri().path() != CONNECT_PATH {
         return Err(Refusal(StatusCode::NOT_FOUND, format!("the WebSocket is at {CONNECT_PATH}\n")));
     }
