@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{CallMode, ErrorCode};
 
 use crate::input::ConnectionId;
+use crate::spans::CallTrace;
 use crate::store::{Ask, Change, TaskId};
 use crate::trace_id::TraceId;
 
@@ -231,6 +232,8 @@ pub enum Fact {
         /// To whom or what: an agent_id, or a task_id.
         subject: Arc<str>,
     },
+    /// A call ended, or was refused, that is part of a trace.
+    CallTraced(Arc<CallTrace>),
     /// The end of a task is stored.
     TaskEnded {
         /// It goes to a URL as well.

@@ -27,6 +27,7 @@ use crate::rng::Rng;
 use crate::schema::{Interned, Promise, Schema};
 use crate::session::{Lane, Phase, Session, find_mut};
 use crate::settings::Settings;
+use crate::spans::Sampler;
 use crate::stats::{Counters, Gauges};
 use crate::tasks::Tasks;
 use crate::time::{Now, Timer, Timers};
@@ -66,6 +67,8 @@ pub struct Hub {
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
     pub(crate) rng: Rng,
+    /// Which calls are traced; `None`: none is.
+    pub(crate) sampler: Option<Sampler>,
     pub(crate) hellos: Hellos,
     /// Schemas in use, each once.
     pub(crate) inputs: Interned<Schema>,
@@ -113,6 +116,7 @@ impl Hub {
             timers: Timers::default(),
             counters: Counters::default(),
             rng,
+            sampler: settings.spans.map(Sampler::new),
             hellos: Hellos::new(),
             inputs: Interned::default(),
             outputs: Interned::default(),

@@ -37,6 +37,7 @@ mod routing;
 mod schema;
 mod session;
 mod settings;
+mod spans;
 mod stats;
 mod store;
 mod tasks;
@@ -57,6 +58,7 @@ pub use meta::HUB_CAPABILITIES;
 pub use outbound::{Batch, Outgoing};
 pub use reload::{RELOADS_MAX, Reloaded};
 pub use settings::{CallbackCheck, Callbacks, Durable, Settings};
+pub use spans::{CallTrace, Hop, Sampling, Span, SpanEvent, SpanId};
 pub use stats::{Counters, Gauges};
 pub use store::{
     Answer, Ask, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question, StoreNews,

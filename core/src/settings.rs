@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{ErrorCode, limits};
 
 use crate::breaker::BreakerSettings;
+use crate::spans::Sampling;
 
 /// What the store keeps of the ends of calls, beside all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,8 @@ pub struct Settings {
     pub store: bool,
     /// Whether records of ended calls are wanted. Default false.
     pub records: bool,
+    /// Which calls are told of as [`crate::Fact::CallTraced`]. Default: none.
+    pub spans: Option<Sampling>,
     /// What the store keeps of calls. Default keyed.
     pub durable: Durable,
     /// The hub's start, in milliseconds since the Unix epoch: what is stored has moments that outlive the process.
@@ -148,6 +151,7 @@ impl Default for Settings {
             watch_bytes: 16 << 20,
             store: false,
             records: false,
+            spans: None,
             durable: Durable::Keyed,
             started_unix_ms: 0,
             task_bytes: 512 << 20,

@@ -29,7 +29,7 @@ impl CallId {
 }
 
 /// Writes the last digits of a number, as many as there is room for.
-fn digits(number: u64, room: &mut [u8]) {
+pub(crate) fn digits(number: u64, room: &mut [u8]) {
     let mut left = number;
     for place in room.iter_mut().rev() {
         *place = hex(left);

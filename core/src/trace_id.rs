@@ -29,6 +29,16 @@ impl TraceId {
         let id = u128::from_str_radix(std::str::from_utf8(digits(TRACE_ID)?).ok()?, 16).ok()?;
         (is_whole && id != 0).then(|| Self(id.to_be_bytes()))
     }
+
+    /// One that begins here; 1 in the place of 0.
+    pub(crate) const fn new(bits: u128) -> Self {
+        Self(if bits == 0 { 1 } else { bits }.to_be_bytes())
+    }
+
+    /// As it is exported.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
 }
 
 const fn is_digit(byte: &u8) -> bool {

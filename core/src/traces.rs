@@ -13,7 +13,7 @@ use crate::time::Now;
 const STEPS_MAX: usize = 256;
 
 /// One thing that was decided, or happened; `T` is the target it is about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step<T> {
     /// Who could, and why the others could not: the note of this place.
     Routed { note: u16 },
@@ -74,7 +74,7 @@ type TargetIndex = u16;
 ///
 /// Each is a few plain words, so that pushing an old log out of the ring reads nothing of it: what was last
 /// touched thousands of calls ago is in no cache.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Log {
     /// How each choice came about.
     notes: SmallVec<[Note; 1]>,
@@ -84,10 +84,10 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Adds a step, unless there are too many already.
-    pub(crate) fn step(&mut self, now: Now, step: Step<&Arc<str>>) {
+    /// Adds a step, unless there are too many already. Gives its place.
+    pub(crate) fn step(&mut self, now: Now, step: Step<&Arc<str>>) -> Option<usize> {
         if self.steps.len() >= STEPS_MAX && !matches!(step, Step::Ended(_)) {
-            return;
+            return None;
         }
         let targets = &mut self.targets;
         let step = step.map(|target| {
@@ -100,6 +100,7 @@ impl Log {
             TargetIndex::try_from(index).unwrap_or(TargetIndex::MAX)
         });
         self.steps.push((now, step));
+        Some(self.steps.len() - 1)
     }
 
     /// Adds how a choice came about.
@@ -119,6 +120,14 @@ impl Log {
     /// How the choice of a step came about.
     pub(crate) fn note(&self, place: u16) -> Option<&Note> {
         self.notes.get(usize::from(place))
+    }
+
+    /// About what it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let names: usize = self.targets.iter().map(|target| target.len() + size_of::<Arc<str>>()).sum();
+        names
+            + self.notes.len() * size_of::<Note>()
+            + self.steps.len() * size_of::<(Now, Step<TargetIndex>)>()
     }
 
     /// The steps with their times.
@@ -179,6 +188,11 @@ impl Traces {
             log.routed(now, note);
         }
         log
+    }
+
+    /// The one that was pushed last.
+    pub(crate) fn latest(&self) -> Option<&Trace> {
+        self.ended.back()
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Trace> {

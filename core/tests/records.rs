@@ -49,6 +49,7 @@ fn ended(w: &mut World) -> Vec<(CallRecord, &'static str)> {
         | Fact::Act { .. }
         | Fact::TaskEnded { .. }
         | Fact::Dedupe(_)
+        | Fact::CallTraced(_)
         | Fact::Retry(_) => None,
     };
     w.take_facts().into_iter().filter_map(of).collect()
@@ -68,6 +69,7 @@ fn acts(w: &mut World) -> Vec<String> {
         | Fact::SlowConsumer { .. }
         | Fact::TaskEnded { .. }
         | Fact::Dedupe(_)
+        | Fact::CallTraced(_)
         | Fact::Retry(_) => None,
     };
     w.take_facts().into_iter().filter_map(of).collect()

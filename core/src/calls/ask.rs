@@ -298,7 +298,7 @@ impl Hub {
         let is_task = asking.mode == Some(CallMode::Task);
         let request_id: Arc<str> = asking.request_id.unwrap_or(&made).into();
         let capability = self.registry.names.intern(asked);
-        let (log, trace) = (self.traces.log(turn.now, Some(note)), self.trace_of(asking));
+        let (trace, span) = (self.trace_of(asking), self.sample(asking));
         let entry = self.calls.vacant_entry();
         let index = entry.key();
         // Nobody can have written down an id before the hub made it: it is kept as SDKs keep their own.
@@ -336,10 +336,7 @@ impl Hub {
             started: turn.now,
             accepted_at: None,
             budget_at,
-            accept_timeout_ms: asking
-                .accept_timeout_ms
-                .unwrap_or(self.settings.accept_timeout_ms)
-                .min(limits::TIME_MS_MAX),
+            accept_timeout_ms: accept_timeout_ms(asking, self.settings.accept_timeout_ms),
             timeout_ms: asking.timeout_ms,
             message_bytes,
             given: Bytes::new(),
@@ -349,7 +346,8 @@ impl Hub {
             attempts: smallvec::SmallVec::new(),
             summary: Summary::default(),
             note,
-            log,
+            log: self.traces.log(turn.now, Some(note)),
+            span,
             ends: Some(Ends::new()),
             ends_bytes: 0,
             cancelling: false,
@@ -398,7 +396,9 @@ impl Hub {
             call.summary.targets = call.open;
         }
         let number = self.calls.get(call).map(|call| call.number);
-        let mut copies = Copies::for_targets(chosen.len());
+        // Each target of a traced call is told a parent of its own, so that none has the same CALL as another.
+        let traced = self.calls.get(call).is_some_and(|call| call.span.is_some());
+        let mut copies = Copies::for_targets(if traced { 1 } else { chosen.len() });
         let carried = Carried::of(asking);
         for choice in chosen {
             self.give(turn, call, &carried, body, *choice, &mut copies);
@@ -512,6 +512,7 @@ impl Hub {
         let record = self.send_refusal(turn, key, asking.id, asking.request_id, &name, refusal);
         let record = record.map(|record| CallRecord { trace: self.trace_of(asking), ..record });
         self.record_refusal(turn, capability, mode, refusal, record);
+        self.trace_refusal(turn, asking, mode, refusal.failure.code);
     }
 
     /// The caller's own trace, if anybody wants to know.
@@ -547,6 +548,11 @@ impl Hub {
     pub(crate) fn made_request_id(&self, number: u64) -> String {
         format!("{:08x}-r{number:x}", self.epoch())
     }
+}
+
+/// Phase one, in milliseconds.
+fn accept_timeout_ms(asking: &Asking<'_>, default_ms: u64) -> u64 {
+    asking.accept_timeout_ms.unwrap_or(default_ms).min(limits::TIME_MS_MAX)
 }
 
 /// What a call asks of versions and results.

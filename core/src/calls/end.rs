@@ -209,6 +209,9 @@ impl Hub {
             total_us: turn.now.micros_since(call.started),
             record,
         });
+        if let Some(span) = call.span.take() {
+            self.trace_end(turn, *span, &call, outcome);
+        }
         self.traces.push(Trace {
             number: call.number,
             request_id: call.request_id,

@@ -15,6 +15,7 @@ use crate::offer::Offer;
 use crate::outbound::{Mark, Outgoing};
 use crate::routing::Choice;
 use crate::session::Lane;
+use crate::spans::Traceparent;
 use crate::text::CallId;
 use crate::time::{Now, Timer};
 use crate::traces::Step;
@@ -80,7 +81,14 @@ impl Hub {
         let Some(call) = self.calls.get_mut(call_index) else { return };
         let carried = Carried::of(asking);
         let call_id = CallId::new(epoch, call.number);
-        let none = Given { id: 0, capability: &call.capability, attempt: 1, deadline_ms: 0, credit: None };
+        let none = Given {
+            id: 0,
+            capability: &call.capability,
+            attempt: 1,
+            deadline_ms: 0,
+            credit: None,
+            traceparent: None,
+        };
         let dispatch = carried.dispatch(call, &call_id, &none);
         call.given = encode(&dispatch, body);
     }
@@ -104,7 +112,7 @@ impl Hub {
         agent.given.insert(leg.id, index);
         leg.state = LegState::Given;
         let (target, attempt, load) = (&leg.target, leg.attempt, leg.load);
-        call.log.step(turn.now, Step::Given { target, attempt, load });
+        let step = call.log.step(turn.now, Step::Given { target, attempt, load });
         let deadline = turn.now.plus_ms(call.accept_timeout_ms).min(call.budget_at);
         if let Some(copy) = copies.for_leg(leg) {
             return self.post(turn, index, connection, deadline, Outgoing::Shared(copy));
@@ -116,6 +124,7 @@ impl Hub {
             attempt: leg.attempt,
             deadline_ms: deadline_ms(turn.now, call, leg),
             credit: call.stream.then_some(leg.granted),
+            traceparent: call.span.as_ref().map(|span| span.traceparent(step)),
         };
         let dispatch = carried.dispatch(call, &call_id, &given);
         let message = encode(&dispatch, body);
@@ -212,6 +221,8 @@ struct Given<'a> {
     attempt: u32,
     deadline_ms: u64,
     credit: Option<u64>,
+    /// In the place of the caller's, in a call that is traced.
+    traceparent: Option<Traceparent>,
 }
 
 /// What the hub carries from a caller to its providers and does not look at.
@@ -237,7 +248,8 @@ impl<'a> Carried<'a> {
     }
 
     /// The CALL as a provider gets it.
-    fn dispatch<'b>(&'b self, call: &'b Call, call_id: &'b str, given: &Given<'b>) -> Dispatch<'b> {
+    fn dispatch<'b>(&'b self, call: &'b Call, call_id: &'b str, given: &'b Given<'b>) -> Dispatch<'b> {
+        let keeps_tracestate = call.span.as_ref().is_none_or(|span| span.keeps_tracestate());
         Dispatch {
             id: given.id,
             request_id: &call.request_id,
@@ -252,8 +264,8 @@ impl<'a> Carried<'a> {
             mode: call.mode,
             priority: call.priority,
             labels: self.labels.clone(),
-            traceparent: self.traceparent,
-            tracestate: self.tracestate,
+            traceparent: given.traceparent.as_deref().or(self.traceparent),
+            tracestate: self.tracestate.filter(|_| keeps_tracestate),
             content_type: self.content_type,
             task_id: call.task.as_ref().map(|task| &*task.text),
             private: self.private.clone(),

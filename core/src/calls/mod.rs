@@ -36,6 +36,7 @@ use crate::hub::{clip, text_map};
 use crate::idempotency::Ends;
 use crate::outbound::Mark;
 use crate::routing::Note;
+use crate::spans::SpanContext;
 use crate::store::Holder;
 use crate::tasks::Task;
 use crate::time::Now;
@@ -112,6 +113,8 @@ pub(crate) struct Call {
     pub(crate) summary: Summary,
     pub(crate) note: Note,
     pub(crate) log: Log,
+    /// Its span, while it is part of a trace.
+    pub(crate) span: Option<Box<SpanContext>>,
     /// Ends of single targets of a fan-out, for who joins or repeats; `None` once they had no room.
     pub(crate) ends: Option<Ends>,
     /// What they count among the bytes of open calls.

@@ -298,6 +298,7 @@ impl Sim {
             Fact::TaskEnded { .. } => "task_ended",
             Fact::Dedupe(outcome) => outcome.as_str(),
             Fact::Retry(tier) => tier.as_str(),
+            Fact::CallTraced(_) => "traced",
         };
         *self.met.entry(what).or_default() += 1;
         self.mark(what.as_bytes());
@@ -312,6 +313,7 @@ impl Sim {
             }
             Fact::Liveness { agent, to } => self.was_heard(agent, *to),
             Fact::CallEnded { .. } => self.ends += 1,
+            Fact::CallTraced(trace) => settled::is_a_tree(trace),
             // What was forgotten early may run again.
             Fact::Dedupe(DedupeOutcome::Evicted) => self.ran.clear(),
             Fact::Refused { .. }

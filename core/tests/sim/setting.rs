@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_reach_core::{BreakerSettings, Durable, Policy, Rule, Settings};
+use agent_reach_core::{BreakerSettings, Durable, Policy, Rule, Sampling, Settings};
 
 use super::dice::Dice;
 use super::model::RESUME_MS;
@@ -65,6 +65,8 @@ pub(crate) fn settings(seed: u64, dice: &mut Dice) -> Settings {
             true => BreakerSettings { window_ms: 2000, min_success: 0.6, min_calls: 3, open_ms: 500 },
             false => BreakerSettings::default(),
         },
+        // Of every other seed, so that both ways are run.
+        spans: seed.is_multiple_of(2).then_some(Sampling { ratio: 0.5, seed }),
         ..Settings::default()
     }
 }

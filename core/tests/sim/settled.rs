@@ -1,6 +1,8 @@
 //! What has to be left when nothing goes on any more: nothing.
 
-use agent_reach_core::{ConnectionId, Gauges};
+use std::collections::BTreeSet;
+
+use agent_reach_core::{CallTrace, ConnectionId, Gauges, Hop};
 use agent_reach_protocol::{AgentStatus, Call, Update, encode};
 
 use super::model::{Asked, Conn, Event, On, RESUME_MS};
@@ -216,4 +218,19 @@ pub(super) fn nothing_is_left(sim: &Sim) {
         let over = stored.end.is_some() || sim.stopped;
         assert!(over, "an_accepted_task_is_never_lost: {id} has no end: {stored:?}");
     }
+}
+
+/// The spans of a traced call: each below one that is there, and within the call's time.
+pub(crate) fn is_a_tree(trace: &CallTrace) {
+    let spans = trace.spans();
+    let mut known = BTreeSet::new();
+    for (place, span) in spans.iter().enumerate() {
+        let parent = span.parent.map(|parent| parent.to_bytes());
+        assert!(place == 0 || parent.is_some_and(|parent| known.contains(&parent)), "no parent: {span:?}");
+        assert!(known.insert(span.id.to_bytes()), "two spans have one id: {span:?}");
+        assert!(trace.started <= span.start && span.start <= span.end, "{span:?}");
+        assert!(span.end <= trace.ended, "{span:?}");
+    }
+    let ends = spans.iter().filter(|span| span.hop == Hop::Result).count();
+    assert_eq!(ends, 1, "a call has one end: {spans:?}");
 }
