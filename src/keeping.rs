@@ -182,6 +182,7 @@ impl Keeping {
                 self.store.record(Record { call, mode, outcome });
             }
             Fact::CallEnded { .. }
+            | Fact::CallTraced(_)
             | Fact::TaskEnded { .. }
             | Fact::Registered { .. }
             | Fact::Refused { .. }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::audit::{Audit, AuditError};
@@ -22,6 +23,7 @@ use crate::reload::{LoadError, Order, Reloader, Sources};
 use crate::store::StoreHandle;
 use crate::supervisor::{SocketError, Sockets};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spans::{self, Flush, SpansError};
 use crate::transport::listener::{Limits, Listener};
 use crate::transport::sockets::Tcp;
 use crate::transport::threads::{Pulse, Threads};
@@ -31,6 +33,8 @@ use crate::watcher::Watcher;
 
 /// How long closing connections get after the drain before the process ends anyway.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+/// What traces get at least to be exported at the end.
+const TRACES: Duration = Duration::from_secs(1);
 
 /// Why a hub did not start.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +64,9 @@ pub enum StartError {
     /// There is no audit.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// Traces cannot be exported.
+    #[error(transparent)]
+    Spans(#[from] SpansError),
     /// The system has no randomness.
     #[error("no random numbers from the system")]
     Random,
@@ -92,6 +99,7 @@ pub struct Server {
     ready: Ready,
     orders: mpsc::Sender<Order>,
     drain_ms: u64,
+    traces: Option<Flush>,
     tasks: JoinSet<()>,
 }
 
@@ -119,13 +127,14 @@ impl Server {
         let (store, keeping) = (keeping.store(), Arc::new(keeping));
         // Room for every reload that the core has open, and for a signal.
         let (orders, orders_at) = mpsc::channel(RELOADS_MAX + 1);
+        let mut tasks = JoinSet::new();
+        let (spans, traces) = spans::export(&config.tracing, &metrics, &mut tasks)?.unzip();
         let (kept, reloads) = (Arc::clone(&keeping), orders.clone());
-        let watcher = Arc::new(Watcher { metrics, keeping: kept, audit: audit.clone(), reloads });
+        let watcher = Arc::new(Watcher { metrics, keeping: kept, audit: audit.clone(), reloads, spans });
         audit.iter().for_each(|audit| audit.started(policy.version));
         let hub = keeping.hub(settings(config)?, policy, restored, |fact| watcher.fact(fact));
         let driver = Driver::over(hub, store.clone(), Arc::clone(&watcher) as Arc<dyn Observer>);
         keeping.connect(&driver);
-        let mut tasks = JoinSet::new();
         if let Some(deliveries) = keeping.deliveries(config, &watcher.metrics)? {
             tasks.spawn(deliveries);
         }
@@ -182,7 +191,8 @@ impl Server {
         tasks.spawn(listener.run());
         warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
-        Ok(Self { driver, pulse, store, audit, ready, orders, drain_ms: config.agents.drain_ms, tasks })
+        let drain_ms = config.agents.drain_ms;
+        Ok(Self { driver, pulse, store, audit, ready, orders, drain_ms, traces, tasks })
     }
 
     /// Where it can be reached.
@@ -222,9 +232,13 @@ impl Server {
     pub async fn stop(mut self) {
         info!(drain_ms = self.drain_ms, "draining");
         self.driver.drain(self.drain_ms);
-        let bound = Duration::from_millis(self.drain_ms) + LAST_WORDS;
-        if tokio::time::timeout(bound, self.driver.emptied()).await.is_err() {
+        let until = Instant::now() + Duration::from_millis(self.drain_ms) + LAST_WORDS;
+        if tokio::time::timeout_at(until, self.driver.emptied()).await.is_err() {
             warn!("connections are still open at the end of the drain");
+        }
+        if let Some(traces) = self.traces {
+            // The last calls may have ended at the last moment.
+            traces.within(until.saturating_duration_since(Instant::now()).max(TRACES)).await;
         }
         self.tasks.shutdown().await;
         let (store, audit) = (self.store, self.audit);
@@ -357,6 +371,7 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
         outbound_total: limits.queue_bytes,
         started_unix_ms: unix_ms(),
         records: store.records || audit.enabled,
+        spans: spans::sampling(&config.tracing)?,
         durable: match dedupe.durable {
             config::Durable::Tasks => Durable::Tasks,
             config::Durable::Keyed => Durable::Keyed,

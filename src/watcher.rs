@@ -14,6 +14,7 @@ use crate::keeping::Keeping;
 use crate::reload::Order;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{Metrics, tls_reason};
+use crate::telemetry::spans::SpanQueue;
 use crate::transport::identity::IdentityError;
 use crate::transport::listener::{Accepted, Gatekeeper};
 
@@ -23,6 +24,7 @@ pub(crate) struct Watcher {
     pub(crate) keeping: Arc<Keeping>,
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) reloads: mpsc::Sender<Order>,
+    pub(crate) spans: Option<SpanQueue>,
 }
 
 impl Observer for Watcher {
@@ -31,6 +33,9 @@ impl Observer for Watcher {
         logging::log_fact(fact);
         self.keeping.fact(fact);
         self.audit.iter().for_each(|audit| audit.fact(fact));
+        if let (Some(spans), Fact::CallTraced(trace)) = (&self.spans, fact) {
+            spans.leave(trace);
+        }
     }
 
     fn reload(&self, number: u64) {

@@ -93,6 +93,7 @@ impl Event {
             | Fact::WatchEnded { record: None, .. }
             | Fact::Liveness { .. }
             | Fact::SlowConsumer { .. }
+            | Fact::CallTraced(_)
             | Fact::TaskEnded { .. }
             | Fact::Dedupe(_)
             | Fact::Retry(_) => return None,

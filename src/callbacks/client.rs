@@ -28,6 +28,7 @@ use super::address::may_connect;
 use super::outcome::{Failure, Outcome};
 use super::target::{AllowedHosts, Host, Target};
 use crate::transport::pem::{self, PemError};
+use crate::transport::roots::system_roots;
 use crate::transport::tls::provider;
 
 /// Most addresses of one name that are tried.
@@ -103,7 +104,11 @@ impl Client {
     /// # Errors
     /// [`ClientError`] when `ca` cannot be used. A system without authorities is only warned of.
     pub fn new(hosts: AllowedHosts, ca: Option<&Path>) -> Result<Self, ClientError> {
-        Self::build(hosts, system_roots(), ca, system_resolver, Limits::DEFAULT)
+        let roots = system_roots();
+        if roots.is_empty() {
+            warn!("the system has no authorities; only those of callbacks.ca are trusted for webhooks");
+        }
+        Self::build(hosts, roots, ca, system_resolver, Limits::DEFAULT)
     }
 
     pub(super) fn build(
@@ -247,21 +252,4 @@ fn brief(error: impl Display) -> String {
 
 pub(super) fn system_resolver(name: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
     Box::pin(async move { Ok(tokio::net::lookup_host((name, port)).await?.collect()) })
-}
-
-/// The authorities that the operating system trusts, so that its updates and its operators' additions count.
-fn system_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        warn!(%error, "an authority of the system cannot be read");
-    }
-    let (_, unusable) = roots.add_parsable_certificates(found.certs);
-    if unusable > 0 {
-        warn!(unusable, "some authorities of the system cannot be used");
-    }
-    if roots.is_empty() {
-        warn!("the system has no authorities; only those of callbacks.ca are trusted for webhooks");
-    }
-    roots
 }

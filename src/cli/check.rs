@@ -135,16 +135,16 @@ agent_ids = ["x", "y"]
 [aliases]
 old = "a.b"
 "#;
-        let (_home, args) = world(policy, "[tracing]\notlp_endpoint = \"http://c:4318\"\n");
+        let (_home, args) = world(policy, "[http]\nlisten = \"127.0.0.1:7080\"\ntokens = \"t.toml\"\n");
         let expected = "\
-ok: agents on 127.0.0.1:7443, http off, metrics off, policy version 3 with 2 rules and 1 aliases
+ok: agents on 127.0.0.1:7443, http 127.0.0.1:7080, metrics off, policy version 3 with 2 rules and 1 aliases
 rule 1: spiffe://d/agent/a as the name in its certificate; provides a.b, everything below c. (but not c); \
 calls everything (but not hub.agents.disconnect and hub.config.reload), everything below hub. (but not hub)
 rule 2: spiffe://d/agent/a as x, y; provides nothing; calls nothing
 warning: rule 2 never counts: rule 1 matches the same first
 any other identity: unauthorized
 alias old: a.b
-warning: tracing.otlp_endpoint has no effect in this version
+warning: http.tokens has no effect in this version
 ";
         assert_eq!(check(&args, vec![]).unwrap(), expected);
     }

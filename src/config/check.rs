@@ -7,6 +7,7 @@ use std::path::Path;
 use super::source::Source;
 use super::{Audit, Callbacks, Config, Http};
 use crate::callbacks::{Host, Keys};
+use crate::telemetry::spans::Endpoint;
 use crate::transport::pem;
 use crate::transport::tls::{self, TlsError};
 
@@ -248,9 +249,13 @@ fn tracing(source: &mut Source<'_>, config: &Config) {
     if tracing.log.trim().is_empty() || tracing.log.len() > 1_024 {
         source.problem("tracing.log", "is no filter; write a level as \"info\", of at most 1024 bytes");
     }
-    let endpoint = tracing.otlp_endpoint.as_deref();
-    if endpoint.is_some_and(|url| !(url.starts_with("http://") || url.starts_with("https://"))) {
-        source.problem("tracing.otlp_endpoint", "is no address; write it as \"http://collector:4318\"");
+    if let Some(Err(error)) = tracing.otlp_endpoint.as_deref().map(Endpoint::parse) {
+        source.problem("tracing.otlp_endpoint", format!("{error}; write it as \"http://collector:4318\""));
+    }
+    // Also refuses what is no number.
+    if !(0.0..=1.0).contains(&tracing.sample_ratio) {
+        let message = format!("is {}; write a share from 0.0 to 1.0", tracing.sample_ratio);
+        source.problem("tracing.sample_ratio", message);
     }
 }
 

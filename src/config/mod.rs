@@ -195,8 +195,6 @@ const SECTIONS: [&str; 13] = [
     "tracing",
 ];
 
-const WITHOUT_EFFECT: [&str; 1] = ["tracing.otlp_endpoint"];
-
 /// What the variables of the audit begin with.
 const AUDIT_VARIABLES: &str = "AGENT_REACH__AUDIT__";
 

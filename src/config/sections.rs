@@ -328,11 +328,15 @@ pub enum LogFormat {
 }
 
 /// `[tracing]`: log and traces.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tracing {
-    /// OpenTelemetry collector, `http://` or `https://`. Default: none.
+    /// OpenTelemetry collector, `http://` or `https://`; `/v1/traces` is added to it. At most 2_048 bytes. Default:
+    /// none, and no call is traced.
     pub otlp_endpoint: Option<String>,
+    /// Share of the calls without a `traceparent` for which a trace begins here. Where a caller sent one, its own
+    /// decision counts. 0..=1, default 1.
+    pub sample_ratio: f64,
     /// Level, or filter directives as `info,agent_reach=debug`. 1..=1_024 bytes, default `info`.
     pub log: String,
     /// `text` or `json`. Default `text`.
@@ -341,7 +345,7 @@ pub struct Tracing {
 
 impl Default for Tracing {
     fn default() -> Self {
-        Self { otlp_endpoint: None, log: "info".into(), format: LogFormat::Text }
+        Self { otlp_endpoint: None, sample_ratio: 1.0, log: "info".into(), format: LogFormat::Text }
     }
 }
 

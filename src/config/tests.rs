@@ -113,6 +113,7 @@ keep = 0
 flush_ms = 1
 [tracing]
 otlp_endpoint = "http://collector:4318"
+sample_ratio = 0.25
 log = "debug"
 format = "json"
 "#;
@@ -129,9 +130,9 @@ format = "json"
 fn only_keys_that_were_written_are_said_to_be_without_effect() {
     let world = World::new();
     assert!(world.load(GOOD, &[]).unwrap().without_effect().is_empty());
-    let written = format!("{GOOD}[tracing]\notlp_endpoint = \"http://collector:4318\"\n");
+    let written = format!("{GOOD}[http]\nlisten = \"127.0.0.1:7080\"\ntokens = \"t.toml\"\n");
     let config = world.load(&written, &[("AGENT_REACH__AUDIT__KEEP", "3")]);
-    assert_eq!(config.unwrap().without_effect(), ["tracing.otlp_endpoint"]);
+    assert_eq!(config.unwrap().without_effect(), ["http.tokens"]);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub fn log_fact(fact: &Fact) {
             let (agent_id, identity, subject) = (cut(agent), cut(identity), cut(subject));
             info!(capability, agent_id, identity, subject, "operator acted");
         }
+        // Traces go where traces are looked at.
+        Fact::CallTraced(_) => {}
         Fact::TaskEnded { callback } => debug!(callback, "task end stored"),
         Fact::Dedupe(outcome) => debug!(outcome = outcome.as_str(), "request_id known"),
         Fact::Retry(tier) => debug!(tier = tier.as_str(), "call tried again"),

@@ -1,4 +1,5 @@
-//! What the hub tells its operator: metrics and log.
+//! What the hub tells its operator: metrics, log and traces.
 
 pub mod logging;
 pub mod metrics;
+pub mod spans;

@@ -7,6 +7,7 @@ pub mod line;
 pub mod listener;
 pub mod pem;
 pub mod refusals;
+pub(crate) mod roots;
 mod signatures;
 pub mod sockets;
 pub mod threads;

@@ -9,6 +9,7 @@
 mod names;
 mod process;
 mod series;
+mod spans;
 mod stored;
 
 use std::future::Future;
@@ -24,6 +25,7 @@ use rustls::CertificateError;
 use crate::store::StoreFigures;
 pub use names::{CAPABILITIES_MAX, METRICS, Metric, MetricKind, NONE, OTHER};
 use series::{CallSeries, CountersByWord, Ended, QueuedSeries, Registrar};
+pub use spans::SpanSeries;
 use stored::StoreSeries;
 
 /// The metrics of one hub. Every name has its HELP and TYPE line from the start.
@@ -50,6 +52,7 @@ pub struct Metrics {
     reloads: CountersByWord,
     store: StoreSeries,
     audit_dropped: Counter,
+    spans: Arc<SpanSeries>,
 }
 
 /// Gauges that are set at each scrape.
@@ -105,9 +108,10 @@ impl Metrics {
             handshake: registrar.histogram(names::HANDSHAKE_SECONDS, &[]),
             hub: registrar.histogram(names::HUB_SECONDS, &[]),
             callbacks: registrar.counters(names::CALLBACKS_TOTAL, "outcome", &CALLBACK_OUTCOMES),
-            reloads: registrar.counters(names::CONFIG_RELOADS_TOTAL, "outcome", &RELOAD_OUTCOMES),
+            reloads: registrar.counters(names::CONFIG_RELOADS_TOTAL, "outcome", &names::RELOAD_OUTCOMES),
             store: StoreSeries::new(&registrar),
             audit_dropped: registrar.counter(names::AUDIT_DROPPED_TOTAL, &[]),
+            spans: Arc::new(SpanSeries::new(&registrar)),
             registrar,
         }
     }
@@ -118,6 +122,7 @@ impl Metrics {
         match fact {
             Fact::Registered { .. }
             | Fact::Left { .. }
+            | Fact::CallTraced(_)
             | Fact::TaskEnded { .. }
             | Fact::WatchEnded { .. }
             | Fact::Act { .. } => {}
@@ -310,9 +315,6 @@ const CALLBACK_OUTCOMES: [&str; 9] = [
     ErrorCode::Timeout.as_str(),
     ErrorCode::Internal.as_str(),
 ];
-
-/// Words of `config_reloads_total{outcome}`.
-const RELOAD_OUTCOMES: [&str; 2] = ["completed", "failed"];
 
 const TIERS: [Tier; 3] = [Tier::SameAgent, Tier::OtherAgent, Tier::Cached];
 

@@ -60,11 +60,16 @@ pub(super) const STORE_DROPPED_TOTAL: &str = "agent_reach_store_dropped_total";
 pub(super) const STORE_BACKLOG_BYTES: &str = "agent_reach_store_backlog_bytes";
 pub(super) const STORE_LOG_BYTES: &str = "agent_reach_store_log_bytes";
 pub(super) const AUDIT_DROPPED_TOTAL: &str = "agent_reach_audit_dropped_total";
+pub(super) const SPANS_EXPORTED_TOTAL: &str = "agent_reach_spans_exported_total";
+pub(super) const SPANS_DROPPED_TOTAL: &str = "agent_reach_spans_dropped_total";
 pub(super) const OUTBOUND_BYTES: &str = "agent_reach_outbound_bytes";
 pub(super) const BUILD_INFO: &str = "agent_reach_build_info";
 
+/// Words of `config_reloads_total{outcome}`.
+pub(super) const RELOAD_OUTCOMES: [&str; 2] = ["completed", "failed"];
+
 /// Every metric with the hub's prefix. The `process_*` ones are Prometheus' own and stand in `process.rs`.
-pub const METRICS: [Metric; 30] = [
+pub const METRICS: [Metric; 32] = [
     gauge(CONNECTIONS, "Open connections of agents, registered or not.", &[]),
     counter(
         CONNECTIONS_TOTAL,
@@ -132,6 +137,12 @@ pub const METRICS: [Metric; 30] = [
     gauge(STORE_BACKLOG_BYTES, "Bytes of changes that wait to be written to the store.", &[]),
     gauge(STORE_LOG_BYTES, "Bytes of the store's log of writes.", &[]),
     counter(AUDIT_DROPPED_TOTAL, "Audit records that could not be written.", &[]),
+    counter(
+        SPANS_EXPORTED_TOTAL,
+        "Spans by how their export ended: completed or an error code.",
+        &["outcome"],
+    ),
+    counter(SPANS_DROPPED_TOTAL, "Spans that were not exported for want of room.", &[]),
     gauge(OUTBOUND_BYTES, "Bytes that wait in all outbound queues.", &[]),
     gauge(BUILD_INFO, "Always 1; the labels tell the build.", &["version"]),
 ];

@@ -53,10 +53,15 @@ pub(super) struct CountersByWord(Vec<(&'static str, Counter)>);
 impl CountersByWord {
     /// Counts a word; one that is not of the set counts as the last of it.
     pub(super) fn increment(&self, word: &'static str) {
+        self.add(word, 1);
+    }
+
+    /// Counts a word so many times.
+    pub(super) fn add(&self, word: &'static str, count: u64) {
         let Self(counters) = self;
         let known = counters.iter().find(|(known, _)| *known == word);
         if let Some((_, counter)) = known.or(counters.last()) {
-            counter.increment(1);
+            counter.increment(count);
         }
     }
 }
