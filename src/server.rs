@@ -140,24 +140,15 @@ impl Server {
         }
 
         let (http_tls, tokens) = (http_tls.map(watch::Sender::new), watch::Sender::new(Arc::new(tokens)));
-        let http = match &config.http {
-            Some(section) => {
-                let connects = Connects {
-                    driver: Arc::clone(&driver),
-                    threads: Arc::clone(&threads),
-                    tokens: tokens.subscribe(),
-                    origins: section.allowed_origins.as_slice().into(),
-                    metrics: Arc::clone(&watcher.metrics),
-                    max_message: config.limits.max_message,
-                };
-                Some(serve_http(section, http_tls.as_ref(), &mut sockets, connects, &mut tasks).await?)
-            }
-            None => None,
+        let connects = Connects {
+            driver: Arc::clone(&driver),
+            threads: Arc::clone(&threads),
+            tokens: tokens.subscribe(),
+            metrics: Arc::clone(&watcher.metrics),
+            max_message: config.limits.max_message,
         };
-        let metrics = match &config.metrics {
-            Some(section) => Some(prometheus(section, &mut sockets, &driver, &watcher, &mut tasks).await?),
-            None => None,
-        };
+        let http = serve_http(config, http_tls.as_ref(), &mut sockets, connects, &mut tasks).await?;
+        let metrics = prometheus(config, &mut sockets, &driver, &watcher, &mut tasks).await?;
         sockets.all_taken()?;
         tasks.spawn(watcher.metrics.upkeep());
         tasks.spawn(Arc::clone(&driver).keep_time());
@@ -255,14 +246,15 @@ impl Server {
     }
 }
 
-/// Serves health, and WebSockets for tokens. Gives its address.
+/// Serves health, and WebSockets for tokens, if there is such a listener. Gives its address.
 async fn serve_http(
-    section: &config::Http,
+    config: &Config,
     tls: Option<&watch::Sender<Arc<ServerConfig>>>,
     sockets: &mut Sockets,
     connects: Connects,
     tasks: &mut JoinSet<()>,
-) -> Result<String, StartError> {
+) -> Result<Option<String>, StartError> {
+    let Some(section) = &config.http else { return Ok(None) };
     // What holds for an address in the configuration holds for the socket in its place.
     if section.cert.is_none() {
         sockets.require_loopback("http")?;
@@ -271,22 +263,24 @@ async fn serve_http(
     let scheme = if section.cert.is_some() { "https" } else { "http" };
     let address = url(scheme, &socket, section.listen);
     let hub = Arc::clone(&connects.driver);
-    let routes = http::health_router(move || hub.unready()).merge(http::connect_router(connects));
+    let routes = http::health_router(move || hub.unready());
+    let routes = routes.merge(http::connect_router(connects, &section.allowed_origins));
     let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
     let tls = tls.map(watch::Sender::subscribe);
     let options = ServeOptions { tls, ..ServeOptions::default() };
     tasks.spawn(http::serve(socket, router, options, std::future::pending()));
-    Ok(address)
+    Ok(Some(address))
 }
 
-/// Serves metrics. Gives their address.
+/// Serves metrics, if there is such a listener. Gives their address.
 async fn prometheus(
-    section: &config::Metrics,
+    config: &Config,
     sockets: &mut Sockets,
     driver: &Arc<Driver>,
     watcher: &Arc<Watcher>,
     tasks: &mut JoinSet<()>,
-) -> Result<String, StartError> {
+) -> Result<Option<String>, StartError> {
+    let Some(section) = &config.metrics else { return Ok(None) };
     let socket = bind(sockets, "metrics.listen", section.listen).await?;
     let address = url("http", &socket, section.listen);
     let (scraped, figures) = (Arc::clone(watcher), Arc::clone(driver));
@@ -297,14 +291,11 @@ async fn prometheus(
         scraped.metrics.scrape(&counters, &gauges, &figures.queued(), Some(&stored))
     });
     tasks.spawn(http::serve(socket, router, ServeOptions::default(), std::future::pending()));
-    Ok(address)
+    Ok(Some(address))
 }
 
 /// Says what in a configuration is allowed and most likely not meant.
 fn warn_of(config: &Config) {
-    for key in config.without_effect() {
-        warn!(key, "this key has no effect in this version");
-    }
     if config.limits.outbound_bytes < config.limits.max_message {
         warn!(
             "limits.outbound_bytes is below max_message: one large message makes its reader a slow consumer"

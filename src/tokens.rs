@@ -11,6 +11,7 @@
 //! agent NAME, may offer nothing, and may call what its role says. `agent-reach token add` writes the file.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
 
@@ -55,6 +56,15 @@ const READING: [&str; 10] = [
     "hub.tasks.watch",
     "hub.traces.get",
 ];
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+        })
+    }
+}
 
 impl Role {
     /// Patterns of what it may call.
@@ -226,10 +236,9 @@ impl Tokens {
         policy
     }
 
-    /// What a token is for; `None`: there is none of this name.
-    #[must_use]
-    pub fn role(&self, name: &str) -> Option<Role> {
-        self.tokens.get(name).map(|token| token.role)
+    /// Each name with what its token is for.
+    pub fn roles(&self) -> impl Iterator<Item = (&str, Role)> {
+        self.tokens.iter().map(|(name, token)| (name.as_str(), token.role))
     }
 }
 
@@ -259,7 +268,8 @@ mod tests {
         let secret = alice.strip_prefix("alice.").unwrap();
         assert!(!text.contains(secret) && secret.len() >= 40, "{text}");
         let read = Tokens::load(&path).unwrap();
-        assert_eq!((read.verify(&alice), read.role("alice")), (Some("alice"), Some(Role::Operator)));
+        assert_eq!(read.verify(&alice), Some("alice"));
+        assert_eq!(read.roles().collect::<Vec<_>>(), [("alice", Role::Operator)]);
         for wrong in ["alice", "alice.", "bob.x", "", &alice[..alice.len() - 1], &format!("bob.{secret}")] {
             assert_eq!(read.verify(wrong), None, "{wrong:?}");
         }

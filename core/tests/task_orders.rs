@@ -3,7 +3,8 @@
 
 mod world;
 
-use agent_reach_core::{Input, Settings, StoreNews};
+use agent_reach_core::{Input, Policy, Rule, Settings, StoreNews};
+use agent_reach_protocol::names::Pattern;
 use agent_reach_protocol::{AgentStatus, Hello, Update};
 use world::*;
 
@@ -74,4 +75,31 @@ fn what_was_written_for_one_booking_lets_no_later_one_go_though_it_is_the_same_t
     assert_eq!((w.heard("p"), w.heard("q")), (vec![], vec![]), "the store knows nothing of q yet");
     w.write();
     assert_eq!(w.heard("q"), ["CALL 1 echo by=c try=1 task"]);
+}
+
+#[test]
+fn while_a_booking_is_written_the_rules_of_its_caller_may_change() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write_some(1);
+    assert_eq!(w.heard("c"), ["ACCEPT 1 task"]);
+    let all = Rule { identity: None, agent_ids: None, provide: vec![Pattern::All], call: Vec::new() };
+    w.input(Input::SetPolicy(Policy { rules: vec![all], ..Policy::default() }));
+    w.write();
+    assert_eq!((w.heard("p"), w.heard("c")), (vec![], vec!["RESULT 1 unauthorized task".to_owned()]));
+}
+
+#[test]
+fn while_a_booking_is_written_its_agent_may_have_taken_itself_out() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write_some(1);
+    w.say("p", &Update { status: Some(AgentStatus::Draining), ..update() });
+    w.join("q", provider("q", "echo"));
+    w.write();
+    assert_eq!((w.heard("p"), w.heard("q")), (vec![], vec!["CALL 1 echo by=c try=1 task".to_owned()]));
 }

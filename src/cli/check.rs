@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::config::{self, Config, Problem};
 use crate::policy_file::{PolicyFile, Rule};
+use crate::tokens::Tokens;
 
 /// Arguments of `agent-reach check`.
 #[derive(Debug, Args)]
@@ -41,10 +42,12 @@ fn check(args: &CheckArgs, env: Vec<(String, String)>) -> Result<String, Vec<Pro
         Some(policy) => PolicyFile::load(&policy.file)?,
         None => return Ok("ok\n".into()),
     };
-    Ok(summary(&config, &policy))
+    let tokens =
+        config.http.as_ref().map_or_else(|| Ok(Tokens::default()), |http| Tokens::load(&http.tokens))?;
+    Ok(summary(&config, &policy, &tokens))
 }
 
-fn summary(config: &Config, policy: &PolicyFile) -> String {
+fn summary(config: &Config, policy: &PolicyFile, tokens: &Tokens) -> String {
     let http = config.http.as_ref().map_or("off".into(), |http| http.listen.to_string());
     let metrics = config.metrics.as_ref().map_or("off".into(), |metrics| metrics.listen.to_string());
     let mut lines = vec![format!(
@@ -75,8 +78,8 @@ fn summary(config: &Config, policy: &PolicyFile) -> String {
         let about = about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
         lines.push(format!("capability {name}{about}"));
     }
-    for key in config.without_effect() {
-        lines.push(format!("warning: {key} has no effect in this version"));
+    for (name, role) in tokens.roles() {
+        lines.push(format!("token {name}: {role}"));
     }
     lines.join("\n") + "\n"
 }
@@ -144,7 +147,6 @@ rule 2: spiffe://d/agent/a as x, y; provides nothing; calls nothing
 warning: rule 2 never counts: rule 1 matches the same first
 any other identity: unauthorized
 alias old: a.b
-warning: http.tokens has no effect in this version
 ";
         assert_eq!(check(&args, vec![]).unwrap(), expected);
     }

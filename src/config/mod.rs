@@ -8,7 +8,6 @@ mod problem;
 mod sections;
 mod source;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -52,7 +51,6 @@ pub struct Config {
     pub policy: Option<Policy>,
     /// Log and traces.
     pub tracing: Tracing,
-    written: BTreeSet<String>,
 }
 
 impl Config {
@@ -114,7 +112,6 @@ impl Config {
             audit: source.section("audit").unwrap_or_default(),
             policy: source.section("policy"),
             tracing: source.section("tracing").unwrap_or_default(),
-            written: source.keys().cloned().collect(),
         };
         config.resolve(path.parent().unwrap_or(Path::new("")));
         check::version(&mut source, version);
@@ -124,12 +121,6 @@ impl Config {
         }
         source.problems.sort_by(|a, b| (a.line, &a.key).cmp(&(b.line, &b.key)));
         Err(source.problems)
-    }
-
-    /// The keys that were written, in the file or the environment, but do nothing in this version.
-    #[must_use]
-    pub fn without_effect(&self) -> Vec<&'static str> {
-        WITHOUT_EFFECT.into_iter().filter(|key| self.written.contains(*key)).collect()
     }
 
     /// The files of the agent listener, for [`crate::transport::tls::server_config`].

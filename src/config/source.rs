@@ -90,11 +90,6 @@ impl<'i> Source<'i> {
         self.places.contains_key(key)
     }
 
-    /// Every `section.key` that was written.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &String> {
-        self.places.keys().filter(|key| key.contains('.'))
-    }
-
     /// Notes a problem with a key, at the place where it was written, or else at its section. Of a key whose
     /// value has the wrong type there is nothing more to say: what would be judged is only the default.
     pub(super) fn problem(&mut self, key: &str, message: impl Into<String>) {

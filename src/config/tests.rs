@@ -123,16 +123,6 @@ format = "json"
     assert_eq!(config.tracing.format, LogFormat::Json);
     assert_eq!(config.store.path, PathBuf::from("/var/lib/hub.db"));
     assert_eq!(config.http.as_ref().unwrap().tokens, world.at("t.toml"));
-    assert_eq!(config.without_effect(), WITHOUT_EFFECT);
-}
-
-#[test]
-fn only_keys_that_were_written_are_said_to_be_without_effect() {
-    let world = World::new();
-    assert!(world.load(GOOD, &[]).unwrap().without_effect().is_empty());
-    let written = format!("{GOOD}[http]\nlisten = \"127.0.0.1:7080\"\ntokens = \"t.toml\"\n");
-    let config = world.load(&written, &[("AGENT_REACH__AUDIT__KEEP", "3")]);
-    assert_eq!(config.unwrap().without_effect(), ["http.tokens"]);
 }
 
 #[test]
@@ -391,5 +381,5 @@ fn dev_needs_no_file_and_its_paths_are_in_its_directory() {
     assert_eq!(config.agents.crl, Some(dir.path().join("crl.pem")));
     assert_eq!(config.http.as_ref().unwrap().tokens, dir.path().join("tokens.toml"));
     assert_eq!(config.liveness.resume_ms, 77);
-    assert_eq!((config.policy.clone(), config.without_effect()), (None, vec![]));
+    assert_eq!(config.policy, None);
 }

@@ -41,19 +41,24 @@ pub struct Connects {
     pub threads: Arc<Threads>,
     /// The tokens that count now.
     pub tokens: watch::Receiver<Arc<Tokens>>,
-    /// `http.allowed_origins`.
-    pub origins: Arc<[String]>,
     /// Who counts wrong tokens.
     pub metrics: Arc<Metrics>,
     /// Longest message, in bytes.
     pub max_message: usize,
 }
 
-/// The route.
-pub fn connect_router(connects: Connects) -> Router {
+/// The route. `origins`: whose pages may connect beside this listener's own.
+pub fn connect_router(connects: Connects, origins: &[String]) -> Router {
+    let origins: Arc<[String]> = origins.into();
     let room = Arc::new(Semaphore::new(SOCKETS_MAX));
     let checks = Arc::new(Semaphore::new(CHECKS_MAX));
     let handler = async move |request: Request| {
+        if !origin_is_own(request.headers(), &origins) {
+            let detail =
+                "pages of that origin may not connect; add it to http.allowed_origins if they should";
+            let (status, code) = (StatusCode::FORBIDDEN, ErrorCode::Unauthorized);
+            return Problem::new(status, code, detail.to_owned()).into_response();
+        }
         let upgraded = upgrade(&connects, &room, &checks, request).await;
         upgraded.unwrap_or_else(IntoResponse::into_response)
     };
@@ -66,10 +71,6 @@ async fn upgrade(
     checks: &Semaphore,
     request: Request,
 ) -> Result<Response, Problem> {
-    if !origin_is_own(request.headers(), &connects.origins) {
-        let detail = "pages of that origin may not connect; add it to http.allowed_origins if they should";
-        return Err(Problem::new(StatusCode::FORBIDDEN, ErrorCode::Unauthorized, detail.to_owned()));
-    }
     let name = authenticate(connects, checks, request.headers()).await?;
     let (mut parts, _) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();

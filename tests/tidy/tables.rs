@@ -108,21 +108,6 @@ fn every_goodbye_code_is_explained_to_operators() {
 }
 
 #[test]
-fn every_key_without_effect_is_listed() {
-    let source = read("src/config/mod.rs");
-    let (_, list) = source.split_once("const WITHOUT_EFFECT").unwrap();
-    let (list, _) = list.split_once("];").unwrap();
-    let mut keys: Vec<_> = list.split('"').skip(1).step_by(2).collect();
-    let page = read("docs/operations.md");
-    let (_, listed) = page.split_once("no effect in this version; `check`").unwrap();
-    let (listed, _) = listed.split_once("\n\n").unwrap();
-    let mut listed: Vec<_> = marked(listed).into_iter().filter(|word| word.contains('.')).collect();
-    keys.sort_unstable();
-    listed.sort_unstable();
-    assert_eq!(listed, keys);
-}
-
-#[test]
 fn every_event_of_the_log_from_info_up_is_in_its_table() {
     let page = read("docs/operations.md");
     let rows = table(&page, "The log");

@@ -236,7 +236,7 @@ impl Hub {
     }
 
     /// Rights are checked again when a call that waited is sent.
-    fn still_allowed(&self, call_index: usize) -> Result<(), Failure> {
+    pub(crate) fn still_allowed(&self, call_index: usize) -> Result<(), Failure> {
         let Some(call) = self.calls.get(call_index) else { return Ok(()) };
         let resolved = self.policy.resolve(&call.capability);
         let mut names = [&*call.capability, resolved].into_iter();

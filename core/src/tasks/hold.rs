@@ -57,6 +57,42 @@ impl Hub {
         if leg.call != Some(call_index) || leg.state != LegState::Booked(change) {
             return;
         }
+        // What was written while the disk took its time may be the choice of another moment.
+        if let Err(failure) = self.still_allowed(call_index) {
+            self.unbook(turn, call_index, index);
+            return self.settle(turn, call_index, failure);
+        }
+        if !self.takes_still(index) {
+            self.unbook(turn, call_index, index);
+            return self.try_now_or_wait(turn, call_index, None);
+        }
+        self.give_written(turn, call_index, index);
+    }
+
+    /// Whether an agent would still be chosen for what it was booked for.
+    fn takes_still(&self, index: usize) -> bool {
+        let Some(leg) = self.legs.get(index) else { return false };
+        let agent = self.registry.agents.get(leg.agent);
+        agent.is_some_and(|agent| {
+            agent.takes_work()
+                && !agent.suspect
+                && agent.offers.iter().any(|offer| offer.answers_to(&leg.capability))
+        })
+    }
+
+    /// A leg that waits for the store gives its slot back; the task is nobody's.
+    pub(super) fn unbook(&mut self, turn: &mut Turn<'_>, call_index: usize, leg: usize) {
+        self.free_leg(turn, leg);
+        if let Some(call) = self.calls.get_mut(call_index) {
+            call.legs.remove(leg);
+            call.open = 0;
+        }
+        self.nobody_has(turn, call_index);
+    }
+
+    /// The store knows that the agent of a leg has the task: its CALL leaves.
+    pub(super) fn give_written(&mut self, turn: &mut Turn<'_>, call_index: usize, index: usize) {
+        let Some(leg) = self.legs.get_mut(index) else { return };
         leg.state = LegState::Given;
         let Some(agent) = self.registry.agents.get_mut(leg.agent) else { return };
         if agent.session.is_none() {

@@ -25,13 +25,11 @@ impl Hub {
         let booked = self.legs.iter().filter(|(_, leg)| matches!(leg.state, LegState::Booked(_)));
         let booked: Vec<(usize, Option<usize>)> = booked.map(|(index, leg)| (index, leg.call)).collect();
         for (leg, call) in booked {
-            self.free_leg(turn, leg);
-            let Some(index) = call else { continue };
-            if let Some(call) = self.calls.get_mut(index) {
-                call.legs.remove(leg);
-                call.open = 0;
-            }
-            self.nobody_has(turn, index);
+            let Some(index) = call else {
+                self.free_leg(turn, leg);
+                continue;
+            };
+            self.unbook(turn, index, leg);
             self.rest_task(index);
         }
     }

@@ -12,7 +12,7 @@ use crate::effects::{Effects, Outcome};
 use crate::fingerprint::Fingerprint;
 use crate::hub::{Hub, Turn};
 use crate::routing::{Choice, Note};
-use crate::store::{Change, Holder, OpenTask, TaskEnd, TaskId, TaskState};
+use crate::store::{Change, Holder, OpenTask, TaskEnd, TaskState};
 use crate::time::Now;
 
 impl Hub {
@@ -146,7 +146,7 @@ impl Hub {
                     let choice = Choice { agent: key, offer, load, weight: 0.0 };
                     self.note_lost(turn, index, &holder);
                     self.give_stored(turn, index, choice);
-                    self.is_at_work(turn, task, index);
+                    self.is_at_work(turn, index);
                 }
                 // Another life of the process has lost it, or it does not do this any more.
                 _ => self.lost_in_restart(turn, index, &holder),
@@ -156,12 +156,12 @@ impl Hub {
 
     /// Who was given a task in an earlier life of the hub counts as having accepted it then, whatever comes of this try,
     /// for which nothing has to be written first.
-    fn is_at_work(&mut self, turn: &mut Turn<'_>, task: TaskId, index: usize) {
+    fn is_at_work(&mut self, turn: &mut Turn<'_>, index: usize) {
         let Some(place) = self.calls.get(index).and_then(|call| call.legs.iter().next()) else { return };
         let Some(leg) = self.legs.get_mut(place) else { return };
         leg.accepted_at = Some(turn.now);
-        if let LegState::Booked(change) = leg.state {
-            self.give_booked(turn, task, place, change);
+        if matches!(leg.state, LegState::Booked(_)) {
+            self.give_written(turn, index, place);
         }
     }
 

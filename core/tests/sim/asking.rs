@@ -276,8 +276,9 @@ impl Sim {
         }
     }
 
-    /// How long an answer of the hub to a question may take.
+    /// How long an answer of the hub to a question may take: what the store read before an end was written is asked of it
+    /// once more.
     pub(super) const fn question_ms() -> u64 {
-        ANSWER_MAX_MS + 1
+        2 * ANSWER_MAX_MS + 1
     }
 }
