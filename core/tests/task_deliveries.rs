@@ -40,3 +40,26 @@ fn an_answer_that_takes_longer_than_the_next_look_is_waited_for() {
     w.write();
     assert_eq!(w.heard("c"), ["RESULT - completed of=p task"]);
 }
+
+#[test]
+fn what_is_confirmed_does_not_come_again_though_the_store_has_not_written_that_yet() {
+    let mut w = World::with_store(Settings::default());
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &task(1, "echo"));
+    w.write();
+    w.say("p", &completed(1));
+    w.write();
+    w.heard("c");
+    let task_id = w.only_task();
+    w.say("c", &receipt(&task_id));
+    // It comes back, and the store answers, before the receipt is written.
+    w.lose("c");
+    w.join("c#2", caller("c"));
+    w.answer();
+    assert_eq!(w.heard("c#2"), [""; 0]);
+    w.write();
+    w.advance_alive(40_000);
+    w.write();
+    assert_eq!((w.heard("c#2"), w.hub.gauges().tasks), (vec![], [0; 3]));
+}

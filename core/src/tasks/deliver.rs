@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{ErrorCode, Kind, Receipt};
 use bytes::Bytes;
 
-use super::writing::Waits;
+use super::writing::{After, Waits};
 use crate::hub::{Complaint, Hub, Turn};
 use crate::session::Lane;
 use crate::store::{Change, Question, TaskId};
@@ -97,12 +97,36 @@ impl Hub {
         }
     }
 
+    /// The store has written that an agent has the end of a task. What it was asked before it may answer from before.
+    pub(super) fn confirmation_written(&mut self, agent: Arc<str>, task: TaskId) {
+        let key = self.registry.find(&agent);
+        let own = key.and_then(|key| self.tasks.deliveries.get(&key));
+        if own.is_some_and(|own| own.asking.is_some()) {
+            self.tasks.confirmed.insert((agent, task), true);
+        } else {
+            self.tasks.confirmed.remove(&(agent, task));
+        }
+    }
+
+    /// No question of an agent's is open that was asked before what is written now.
+    fn settle_confirmed(&mut self, agent: &Arc<str>) {
+        let first = (Arc::clone(agent), TaskId::from_bits(0));
+        let own = self.tasks.confirmed.range(first..).take_while(|((of, _), _)| of == agent);
+        let written: Vec<_> =
+            own.filter(|(_, written)| **written).map(|(confirmed, _)| confirmed.clone()).collect();
+        for confirmed in written {
+            self.tasks.confirmed.remove(&confirmed);
+        }
+    }
+
     /// The store says what an agent is owed.
     pub(super) fn deliver_owed(&mut self, turn: &mut Turn<'_>, agent: &Arc<str>, ends: Vec<(TaskId, Bytes)>) {
         let Some(key) = self.registry.find(agent) else { return };
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
         own.asking = None;
         if ends.is_empty() {
+            self.settle_confirmed(agent);
+            let Some(own) = self.tasks.deliveries.get(&key) else { return };
             if own.sent.is_empty() && own.more.is_none() {
                 self.tasks.owed.remove(agent);
                 self.forget_delivery(key);
@@ -111,21 +135,25 @@ impl Hub {
         }
         for (task, end) in ends {
             let sent = self.tasks.deliveries.get(&key).is_some_and(|own| own.sent.contains(&task));
-            if !sent && !self.deliver(turn, key, task, &end) {
+            let has_it = sent || self.tasks.confirmed.contains_key(&(Arc::clone(agent), task));
+            if !has_it && !self.deliver(turn, key, task, &end) {
                 break;
             }
             if let Some(own) = self.tasks.deliveries.get_mut(&key) {
                 own.more = Some(Some(task));
             }
         }
+        self.settle_confirmed(agent);
         self.deliver_more(turn, key);
     }
 
     /// The store cannot say now what an agent is owed: the next look comes with the timer.
-    pub(super) fn owed_later(&mut self, turn: &Turn<'_>, agent: &str) {
+    pub(super) fn owed_later(&mut self, turn: &Turn<'_>, agent: &Arc<str>) {
         let Some(key) = self.registry.find(agent) else { return };
         let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
         own.asking = None;
+        self.settle_confirmed(agent);
+        let Some(own) = self.tasks.deliveries.get_mut(&key) else { return };
         own.more = Some(None);
         self.look_again(turn, key);
     }
@@ -178,7 +206,9 @@ impl Hub {
         let own = self.tasks.deliveries.get_mut(&key);
         // Only what was sent is confirmed: nobody can have the store written to for nothing.
         if own.is_some_and(|own| own.sent.remove(&task)) {
-            self.change(turn, Change::Receipt { task, agent, at });
+            self.tasks.confirmed.insert((Arc::clone(&agent), task), false);
+            let change = Change::Receipt { task, agent: Arc::clone(&agent), at };
+            self.change_then(turn, change, After::Confirmed(agent, task));
             self.deliver_more(turn, key);
         } else {
             self.counters.late += 1;
@@ -198,6 +228,9 @@ impl Hub {
         // An answer that comes late says nothing of a later connection.
         if let Some(number) = own.asking {
             self.forget_question(number);
+            if let Some(agent) = self.registry.agents.get(key).map(|agent| Arc::clone(&agent.id)) {
+                self.settle_confirmed(&agent);
+            }
         }
     }
 }

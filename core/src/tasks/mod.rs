@@ -86,6 +86,9 @@ pub(crate) struct Tasks {
     owed: BTreeSet<Arc<str>>,
     /// What agents that are here were sent and have not confirmed.
     deliveries: BTreeMap<usize, Delivery>,
+    /// What an agent has confirmed and the store may still say that it is owed: until that is written, and what the
+    /// store was asked before is answered. Whether it is written.
+    confirmed: BTreeMap<(Arc<str>, TaskId), bool>,
 }
 
 impl Tasks {

@@ -25,6 +25,8 @@ pub(super) enum After {
     Give { task: TaskId, leg: usize },
     /// The end is said.
     End(Box<EndedTask>),
+    /// The store no longer says that this agent is owed the end of this task.
+    Confirmed(Arc<str>, TaskId),
 }
 
 /// The CALL of an agent that waits for the store.
@@ -178,7 +180,7 @@ impl Hub {
         let place = self.tasks.after.binary_search_by_key(number, |(number, _)| *number).ok()?;
         match self.tasks.after.get_mut(place)? {
             (_, After::End(ended)) => Some(ended),
-            (_, After::Accept(_) | After::Give { .. }) => None,
+            (_, After::Accept(_) | After::Give { .. } | After::Confirmed(..)) => None,
         }
     }
 
@@ -249,6 +251,7 @@ impl Hub {
                         After::Accept(task) => self.task_stored(turn, task),
                         After::Give { task, leg } => self.give_booked(turn, task, leg, number),
                         After::End(ended) => self.say_end(turn, *ended),
+                        After::Confirmed(agent, task) => self.confirmation_written(agent, task),
                     }
                 }
             }
@@ -261,7 +264,7 @@ impl Hub {
                     .filter(|(number, _)| numbers.contains(number))
                     .filter_map(|(_, after)| match after {
                         After::Accept(task) => Some(*task),
-                        After::Give { .. } | After::End(_) => None,
+                        After::Give { .. } | After::End(_) | After::Confirmed(..) => None,
                     })
                     .collect();
                 self.tasks.after.retain(|(number, _)| !numbers.contains(number));

@@ -166,10 +166,15 @@ impl World {
     pub(crate) fn write(&mut self) {
         while self.disk.waiting() > 0 || !self.disk.asks.is_empty() {
             self.write_some(usize::MAX);
-            for Ask { number, question } in std::mem::take(&mut self.disk.asks) {
-                let answer = self.disk.answer(&question);
-                self.input(Input::Store(StoreNews::Answered { number, answer }));
-            }
+            self.answer();
+        }
+    }
+
+    /// Answers all questions, by what is written.
+    pub(crate) fn answer(&mut self) {
+        for Ask { number, question } in std::mem::take(&mut self.disk.asks) {
+            let answer = self.disk.answer(&question);
+            self.input(Input::Store(StoreNews::Answered { number, answer }));
         }
     }
 
