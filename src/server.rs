@@ -117,15 +117,14 @@ impl Server {
         let sources = Sources::of(config, audit.as_ref().map(Audit::refusals));
         let loaded = sources.load()?;
         let agents = bind(&mut sockets, "agents.listen", config.agents.listen).await?;
-        let threads = Threads::start(config.agents.threads as usize).map_err(StartError::Threads)?;
-        let threads = Arc::new(threads);
-        let pulse = threads.pulse();
-        let metrics = Arc::new(Metrics::new());
+        let threads = Threads::start(config.agents.threads as usize).map(Arc::new);
+        let threads = threads.map_err(StartError::Threads)?;
+        let (pulse, metrics) = (threads.pulse(), Arc::new(Metrics::new()));
         loaded.tell(&metrics);
         let (tls, http_tls, policy, tokens, live) = loaded.split();
         let (keeping, restored) = Keeping::open(config, &metrics)?;
         let (store, keeping) = (keeping.store(), Arc::new(keeping));
-        // Room for every reload that the core has open, and for a signal.
+        // For every reload that the core has open, and for a signal.
         let (orders, orders_at) = mpsc::channel(RELOADS_MAX + 1);
         let mut tasks = JoinSet::new();
         let (spans, traces) = spans::export(&config.tracing, &metrics, &mut tasks)?.unzip();
