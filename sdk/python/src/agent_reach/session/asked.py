@@ -163,6 +163,8 @@ class Asked:
         """Nobody waits any more. The call's end, which the hub will still send, is dropped when it comes."""
         call = self._remove(key)
         if call is None:
+            # A task that was stored a moment ago goes on; its result goes to the inbox.
+            self.results.forget(key)
             return
         if call.id is not None and not cx.outbound.withdraw(call.id):
             cx.outbound.control(_cancel(call.id))
