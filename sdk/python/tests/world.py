@@ -1,32 +1,51 @@
 """A real hub for tests: the binary of AGENT_REACH_BIN, else the debug build of this checkout."""
 
+import asyncio
 import json
 import os
 import select
 import signal
 import subprocess
 import tempfile
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import agent_reach
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(os.environ.get("AGENT_REACH_BIN") or ROOT / "target" / "debug" / "agent-reach")
 #: Nothing here waits for longer: a hub or an agent that does not come is a failed test.
-PATIENCE = 20.0
+PATIENCE = 30.0
+
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a test, which fails when it does not end."""
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
+
+
+async def until(what: str, look: Callable[[], Awaitable[T]]) -> T:
+    """Looks again and again, by something that takes its time such as a call, until there is something to see."""
+    end = time.monotonic() + PATIENCE
+    while not (seen := await look()):
+        assert time.monotonic() < end, f"{what} did not come"
+        await asyncio.sleep(0)
+    return seen
 
 
 class Hub:
     """One hub, that can be killed and started again at the same address."""
 
-    def __init__(self, *, config: str | None = None) -> None:
+    def __init__(self, *, config: dict[str, str] | None = None) -> None:
         assert BIN.exists(), f"there is no hub at {BIN}: build it, or set AGENT_REACH_BIN"
         self._folder = tempfile.TemporaryDirectory(prefix="agent-reach-")
         self.dir = Path(self._folder.name)
         self._addresses: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._config = config
+        self._config = config or {}
         self.start()
 
     def start(self) -> None:
@@ -48,7 +67,7 @@ class Hub:
 
     def _environment(self) -> dict[str, str]:
         own = {key: value for key, value in os.environ.items() if not key.startswith("AGENT_REACH_")}
-        return {**own, **(json.loads(self._config) if self._config else {})}
+        return {**own, **{f"AGENT_REACH__{key}": value for key, value in self._config.items()}}
 
     @property
     def pid(self) -> int:
