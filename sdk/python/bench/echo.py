@@ -1,6 +1,6 @@
 """Echo calls through a real hub: caller and provider in this one process.
 
-    AGENT_REACH_BIN=../../target/release/agent-reach python bench/echo.py [CALLS] [IN_FLIGHT]
+AGENT_REACH_BIN=../../target/release/agent-reach python bench/echo.py [CALLS] [IN_FLIGHT]
 """
 
 import asyncio
@@ -13,8 +13,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from world import Hub
-
-import agent_reach
 
 
 def cpu() -> float:

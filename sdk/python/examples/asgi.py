@@ -1,6 +1,6 @@
 """A FastAPI service that is an agent too: its functions are called over HTTP and over the hub.
 
-    uvicorn asgi:app
+uvicorn asgi:app
 """
 
 from collections.abc import AsyncIterator

@@ -5,8 +5,10 @@ from typing import Any, TypeVar
 
 from agent_reach.codec import Envelope, decode_to_hub, encode
 from agent_reach.codes import Kind
-from agent_reach.session import Backoff, Registration, Session
+from agent_reach.session.backoff import Backoff
 from agent_reach.session.link import Phase
+from agent_reach.session.machine import Session
+from agent_reach.session.registration import Registration
 from agent_reach.session.types import CallSpec, Effect, Offer, Past
 
 E = TypeVar("E")

@@ -60,7 +60,7 @@ def test_a_program_whose_event_loop_is_blocked_misses_no_heartbeat() -> None:
 
             @provider.capability("blocks")
             async def _() -> str:
-                release.wait(30)  # noqa: ASYNC251 - the point of the test
+                release.wait(30)
                 return "late"
 
             async with provider:

@@ -1,5 +1,6 @@
 """The session as a caller. No socket, no clock."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,6 +25,10 @@ DONE = {"status": "completed"}
 
 def failed(code: str, **more: Any) -> dict[str, Any]:
     return {"status": "failed", "error": {"code": code, "message": "m", "retryable": False}, **more}
+
+
+def tried(outcome: str) -> list[dict[str, Any]]:
+    return [{"target": "p", "outcome": outcome, "ms": 1, "reason": ""}]
 
 
 def end(world: World, key: int | None = None) -> RawReply | CallError:
@@ -84,7 +89,11 @@ def test_a_call_ends_once_and_what_comes_after_is_nothing() -> None:
         (failed("cancelled"), False, "unknown"),
         (failed("news"), False, "unknown"),
         (failed("overloaded"), True, "yes"),
-        (failed("overloaded", attempts=[{"target": "p", "outcome": "agent_lost", "ms": 1, "reason": ""}]), False, "unknown"),
+        (
+            failed("overloaded", attempts=[{"target": "p", "outcome": "agent_lost", "ms": 1, "reason": ""}]),
+            False,
+            "unknown",
+        ),
         (failed("agent_lost", attempts=[{"target": "p", "outcome": "timeout", "ms": 1, "reason": ""}]), False, "yes"),
     ],
 )
@@ -104,7 +113,9 @@ def test_degraded_says_its_cause() -> None:
     world = World.ready()
     world.ask()
     cause = {"code": "rate_limited", "message": "slow", "retryable": True, "details": [1]}
-    world.say(Kind.RESULT, {"id": 1, "status": "failed", "error": {**cause, "code": "degraded", "details": {"cause": cause}}})
+    world.say(
+        Kind.RESULT, {"id": 1, "status": "failed", "error": {**cause, "code": "degraded", "details": {"cause": cause}}}
+    )
     said = error(world)
     assert (said.code, said.accepted) == ("degraded", Accepted.NO)
     assert said.cause is not None
@@ -203,7 +214,11 @@ def test_a_fault_ends_the_call_that_it_names() -> None:
     world.say(Kind.RESULT, {"id": 2, "status": "what"})
     world.say(Kind.CHUNK, {"id": 3, "seq": -1})
     told = [own for own in world.effects() if isinstance(own, Tell)]
-    codes = [own.event.result.code for own in told if isinstance(own.event, Ended) and isinstance(own.event.result, CallError)]
+    codes = [
+        own.event.result.code
+        for own in told
+        if isinstance(own.event, Ended) and isinstance(own.event.result, CallError)
+    ]
     assert ([own.key for own in told], codes) == (keys, ["invalid_request", "decode", "interrupted"])
     world.say(Kind.ERROR, {"ref_kind": 3, "code": "invalid_request", "message": "m"})
     assert world.effects() == []
@@ -290,7 +305,7 @@ def test_nobody_there_right_after_a_return_is_asked_again_for_ten_seconds() -> N
                 break
         id = calls[0].header["id"]
         asked.append(world.now)
-    gaps = [round(b - a, 3) for a, b in zip(asked, asked[1:], strict=False)]
+    gaps = [round(b - a, 3) for a, b in pairwise(asked)]
     assert gaps[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
     assert 8 < asked[-1] - returned <= 10
     fresh = World.ready()
@@ -333,7 +348,9 @@ def test_each_part_of_a_fan_out_is_told_once_with_its_own_end() -> None:
     assert (part.target, part.result.code) == ("b", "interrupted")
     for target in ("a", "b", "a"):
         world.say(Kind.RESULT, {"id": 1, **DONE, "target": target, "more": True}, b"\x02")
-    assert [own.event.target for own in world.effects() if isinstance(own, Tell) and isinstance(own.event, Part)] == ["a"]
+    assert [own.event.target for own in world.effects() if isinstance(own, Tell) and isinstance(own.event, Part)] == [
+        "a"
+    ]
     world.say(Kind.RESULT, {"id": 1, "status": "failed", "summary": {"targets": 2, "completed": 1, "failed": 1}})
     result = end(world)
     assert isinstance(result, RawReply)

@@ -7,7 +7,20 @@ from agent_reach.codec import encode
 from agent_reach.codes import Kind
 from agent_reach.errors import CallError, ConnectError
 from agent_reach.session.link import Phase
-from agent_reach.session.types import Abort, Close, Dial, Ended, Leaving, Load, Offer, Payload, Ping, Ready, Stopped, Tell
+from agent_reach.session.types import (
+    Abort,
+    Close,
+    Dial,
+    Ended,
+    Leaving,
+    Load,
+    Offer,
+    Payload,
+    Ping,
+    Ready,
+    Stopped,
+    Tell,
+)
 
 
 def test_hello_comes_first_and_says_what_there_is_then() -> None:
@@ -22,7 +35,11 @@ def test_hello_comes_first_and_says_what_there_is_then() -> None:
     (hello,) = world.sent()
     assert hello.kind is Kind.HELLO
     assert [own["name"] for own in hello.header["capabilities"]] == ["work", "other", "added"]
-    assert (hello.header["status"], hello.header["labels"], hello.header["instance"]) == ("degraded", {"zone": "a"}, "life")
+    assert (hello.header["status"], hello.header["labels"], hello.header["instance"]) == (
+        "degraded",
+        {"zone": "a"},
+        "life",
+    )
     world.say(Kind.WELCOME, WELCOME)
     assert world.effects() == [Ready(1000, 5.0)]
 

@@ -185,7 +185,8 @@ def test_an_end_is_told_again_for_ten_minutes_without_a_second_run() -> None:
     world.call(2, stream=True, credit=9)
     assert world.kinds() == ["CHUNK", "RESULT"]
     assert started(world) == []
-    for different in ({"caller": "her"}, {"capability": "other"}, {"request_id": "s"}):
+    others: list[dict[str, Any]] = [{"caller": "her"}, {"capability": "other"}, {"request_id": "s"}]
+    for different in others:
         world.call(3, **{"request_id": "r", **different})
         assert len(started(world)) == 1
     for _ in range(601):

@@ -86,7 +86,9 @@ def test_a_lost_connection_costs_neither_side_its_calls() -> None:
                 await until(f"the return of {name}", back)
             go_on.set()
             assert await pending.result() == 1
-            ids = {header["request_id"] for who, kind, header, _ in hub.received if who == "caller" and kind == Kind.CALL}
+            ids = {
+                header["request_id"] for who, kind, header, _ in hub.received if who == "caller" and kind == Kind.CALL
+            }
             assert len(ids) == 1
             pieces = []
             async for piece in caller.stream("count", window=4):

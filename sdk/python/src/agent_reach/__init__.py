@@ -75,7 +75,7 @@ __all__ = [
 
 
 class Connecting:
-    """An agent that is about to connect: ``async with`` gives an `Agent`, ``with`` a `SyncAgent`, ``await`` connects."""
+    """An agent that is about to connect: ``async with`` and ``await`` give an `Agent`, ``with`` a `SyncAgent`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import secrets
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import limits, names
-from .core import Core
-from .dedupe import DedupeStore, SqliteDedupe
 from .discover import AgentInfo, CapabilityInfo, Directory, listed
 from .errors import CallError, CloseReason, ConnectError
 from .inbox import Inbox
 from .options import CallOptions, TaskOptions, invalid, spec_of
 from .pending import FanOut, FanOutStream, PendingCall, Reply, ResultStream, reply_of, result_of
 from .provide import Handler, offer_of
-from .session import Backoff
 from .session.types import CallSpec, Load, Outcome, Payload
 from .tasks import TaskHandle, TaskInfo, TaskResult
-from .tls import Path, Tls
-from .transport import Transport, WebSocketTransport
 from .waits import Waits, in_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .dedupe import DedupeStore
     from .sync import SyncAgent
+    from .tls import Path
+    from .transport import Transport
 
 log = logging.getLogger("agent_reach")
 
@@ -46,8 +40,8 @@ _WINDOW_MAX = 1 << 20
 class Agent:
     """One agent, for ``async`` programs; `sync` is the same for all others.
 
-    Usable as ``async with``, or by `connect` and `close`. Handlers that are coroutines run in the event loop where it was
-    connected, the others in threads. Nothing that the program does delays a heartbeat.
+    Usable as ``async with``, or by `connect` and `close`. Handlers that are coroutines run in the event loop where it
+    was connected, the others in threads. Nothing that the program does delays a heartbeat.
 
     ``hub``, ``ca``, ``cert`` and ``key`` are the variables ``AGENT_REACH_HUB``, ``_CA``, ``_CERT`` and ``_KEY`` of the
     environment where they are not given.
@@ -101,12 +95,22 @@ class Agent:
         health: Callable[[], Any] | None = None,
         transport: Transport | None = None,
     ) -> None:
+        # What only a connection needs is loaded with the first agent: a program that imports this for its types, or
+        # to look at its command line first, waits for half as long.
+        from random import SystemRandom
+        from secrets import token_hex
+
+        from .core import Core
+        from .session.backoff import Backoff
+
         self.agent_id = agent_id
         self.labels: Mapping[str, str] = dict(labels or {})
         self._drain_timeout = drain_timeout
         self._keys = count(1)
         self._handlers: dict[str, Handler] = {}
         if dedupe is not None and isinstance(dedupe, (str, os.PathLike)):
+            from .dedupe import SqliteDedupe
+
             dedupe = SqliteDedupe(dedupe)
         self._core = Core(
             self,
@@ -119,7 +123,7 @@ class Agent:
                 "calls": calls,
                 "max_concurrency": max_concurrency,
             },
-            instance=secrets.token_hex(16),
+            instance=token_hex(16),
             threads=min(threads or THREADS_DEFAULT, max(max_concurrency, 1)),
             connect_timeout=connect_timeout,
             grace=cancel_grace,
@@ -279,6 +283,9 @@ class Agent:
 
         Connects first, if that was not done. Signals are the main thread's affair: elsewhere none are heard.
         """
+        import asyncio
+        import signal
+
         if not self._core.begun:
             await self.connect()
         loop = asyncio.get_running_loop()
@@ -302,6 +309,8 @@ class Agent:
 
     def run(self) -> CloseReason:
         """Connects and serves, with an event loop of its own: what a program that only provides puts at its end."""
+        import asyncio
+
         return asyncio.run(self.serve())
 
     async def __aenter__(self) -> Agent:
@@ -309,14 +318,17 @@ class Agent:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Who is being stopped has no time for a drain.
-        await self.close(0.0 if kind is asyncio.CancelledError else None)
+        stopped = kind is not None and not issubclass(kind, Exception)
+        await self.close(0.0 if stopped else None)
 
     # Asking.
 
     @overload
     async def call(self, capability: str, body: Any = None, **options: Unpack[CallOptions]) -> Any: ...
     @overload
-    async def call(self, capability: str, body: Any = None, *, result: type[T], **options: Unpack[CallOptions]) -> T: ...
+    async def call(
+        self, capability: str, body: Any = None, *, result: type[T], **options: Unpack[CallOptions]
+    ) -> T: ...
     async def call(self, capability: str, body: Any = None, *, result: Any = None, **options: Any) -> Any:
         """Calls one agent that has the capability, and waits for the result. Cancelling the waiting cancels the call.
 
@@ -521,9 +533,10 @@ class Agent:
         return None if best is None else best.agent_id
 
 
-def _transport(
-    hub: str | None, ca: Path | None, cert: Path | None, key: Path | None, token: str | None
-) -> WebSocketTransport:
+def _transport(hub: str | None, ca: Path | None, cert: Path | None, key: Path | None, token: str | None) -> Transport:
+    from .tls import Tls
+    from .transport import WebSocketTransport
+
     def given(value: Path | None, name: str) -> Path | None:
         return os.environ.get(f"AGENT_REACH_{name}") if value is None else value
 

@@ -42,7 +42,7 @@ class RunState:
         self.header = header
         self.line = line
         #: On `time.monotonic`'s clock.
-        self.deadline = time.monotonic() + header["deadline_ms"] / 1000
+        self.deadline: float = time.monotonic() + header["deadline_ms"] / 1000
         self.cancelled = False
         self._lock = threading.Lock()
         self._credit = credit

@@ -18,9 +18,12 @@ from .driver import Driver
 from .errors import CallError, CloseReason, ConnectError
 from .inbox import Inbox, Mailbox
 from .io import IoThread
+from .loops import LoopMail
 from .provide import Handler
 from .runner import Runner
-from .session import Backoff, Registration, Session
+from .session.backoff import Backoff
+from .session.machine import Session
+from .session.registration import Registration
 from .session.types import (
     CallEvent,
     CallSpec,
@@ -36,7 +39,7 @@ from .session.types import (
     TaskEnd,
 )
 from .transport import Transport
-from .waits import Latch, LoopMail, Waits, in_loop
+from .waits import Latch, Waits, in_loop
 
 if TYPE_CHECKING:
     from .client import Agent

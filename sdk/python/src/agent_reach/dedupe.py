@@ -73,8 +73,9 @@ class SqliteDedupe:
             db.execute("BEGIN IMMEDIATE")
             db.execute("CREATE TABLE IF NOT EXISTS head (agent_id TEXT NOT NULL, instance TEXT NOT NULL)")
             db.execute(
-                "CREATE TABLE IF NOT EXISTS intents (intent TEXT PRIMARY KEY, at REAL NOT NULL, fingerprint BLOB NOT NULL,"
-                " word TEXT NOT NULL, task INTEGER NOT NULL, execution REAL NOT NULL, outcome BLOB) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS intents (intent TEXT PRIMARY KEY, at REAL NOT NULL,"
+                " fingerprint BLOB NOT NULL, word TEXT NOT NULL, task INTEGER NOT NULL, execution REAL NOT NULL,"
+                " outcome BLOB) WITHOUT ROWID"
             )
             row = db.execute("SELECT agent_id, instance FROM head").fetchone()
             if row is None:
@@ -146,13 +147,11 @@ def _unpacked(data: bytes) -> Outcome:
 class Writer:
     """Writes notes in batches, on a thread of its own.
 
-    ``noted`` hears of each run whose note is written. What cannot be written counts as written: the handler runs, and the
-    next life of the process may run it again. That is said in ``failed``.
+    ``noted`` hears of each run whose note is written. What cannot be written counts as written: the handler runs, and
+    the next life of the process may run it again. That is said in ``failed``.
     """
 
-    def __init__(
-        self, store: DedupeStore, noted: Callable[[int], None], failed: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, store: DedupeStore, noted: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
         self._store = store
         self._noted = noted
         self._failed = failed

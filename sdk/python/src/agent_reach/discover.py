@@ -1,6 +1,7 @@
 """Who is there and what they can do, as the hub tells it."""
 
-import asyncio
+from __future__ import annotations
+
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,8 @@ from .errors import CallError
 from .waits import Latch, in_loop
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .client import Agent
 
 log = logging.getLogger("agent_reach")
@@ -42,7 +45,7 @@ class AgentInfo(NamedTuple):
     raw: Mapping[str, Any]
 
     @staticmethod
-    def of(told: Told) -> "AgentInfo":
+    def of(told: Told) -> AgentInfo:
         """An agent as the hub shows it."""
         get = told.get
         return AgentInfo(
@@ -80,7 +83,7 @@ class OfferInfo(NamedTuple):
     raw: Mapping[str, Any]
 
     @staticmethod
-    def of(told: Told) -> "OfferInfo":
+    def of(told: Told) -> OfferInfo:
         """An offer as the hub shows it."""
         get = told.get
         return OfferInfo(
@@ -104,12 +107,12 @@ class CapabilityInfo(NamedTuple):
     agents: tuple[OfferInfo, ...]
 
     @staticmethod
-    def of(told: Told) -> "CapabilityInfo":
+    def of(told: Told) -> CapabilityInfo:
         """A name as the hub shows it."""
         return CapabilityInfo(str(told.get("name", "")), tuple(map(OfferInfo.of, told.get("agents") or ())))
 
 
-async def listed(agent: "Agent", capability: str, key: str, name: str, query: dict[str, Any]) -> list[dict[str, Any]]:
+async def listed(agent: Agent, capability: str, key: str, name: str, query: dict[str, Any]) -> list[dict[str, Any]]:
     """All pages of a list of the hub's."""
     items: list[dict[str, Any]] = []
     while True:
@@ -129,7 +132,7 @@ class Directory:
     belongs to the event loop where it was made.
     """
 
-    def __init__(self, agent: "Agent") -> None:
+    def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._agents: dict[str, AgentInfo] = {}
         self._snapshot: dict[str, AgentInfo] = {}
@@ -157,12 +160,14 @@ class Directory:
                 found.setdefault(name, []).append(agent_id)
         return found
 
-    async def start(self) -> "Directory":
+    async def start(self) -> Directory:
         """Begins to watch; returns when the first state is here.
 
         Raises:
             CallError: the agent may not watch.
         """
+        import asyncio
+
         self._task = asyncio.get_running_loop().create_task(self._run())
         problem = await self._first.wait(in_loop)
         if problem is not None:
@@ -171,17 +176,21 @@ class Directory:
 
     async def aclose(self) -> None:
         """Ends the watch."""
+        import asyncio
+
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def __aenter__(self) -> "Directory":
+    async def __aenter__(self) -> Directory:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _run(self) -> None:
+        import asyncio
+
         wait = 0.5
         while True:
             try:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from .errors import CloseReason, ConnectError
 from .io import IoThread
-from .session import Session
+from .session.machine import Session
 from .session.types import (
     Abort,
     AbortRun,
@@ -115,7 +115,7 @@ class Driver:
             Arrived: lambda effect: host.arrived(effect.end),
             Hand: self._hand,
             Dial: self._dial,
-            Ping: lambda _: self._wire and self._wire.ping(),
+            Ping: self._ping,
             Close: self._close,
             Abort: self._abort,
             Ready: host.on_ready,
@@ -279,6 +279,10 @@ class Driver:
             self.session.opened(self._loop.time())
         self._dialing = None
         self._after()
+
+    def _ping(self, _: Ping) -> None:
+        if self._wire is not None:
+            self._wire.ping()
 
     def _abort(self, effect: Abort) -> None:
         if self._wire is not None:

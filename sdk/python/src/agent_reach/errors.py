@@ -14,7 +14,7 @@ class AgentReachError(Exception):
 
 
 class CallError(AgentReachError):
-    """A call failed. Each code has a class of its own below; one that this version does not know is a plain `CallError`."""
+    """A call failed. Each code has a class of its own below; one that this version does not know has this."""
 
     #: The code that a class stands for.
     CODE = "internal"

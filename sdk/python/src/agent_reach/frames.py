@@ -5,6 +5,7 @@ default. ``read`` makes such a dict of what came over the wire, or says which ke
 """
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, NamedTuple
 
 from . import limits
@@ -61,7 +62,7 @@ def _flag(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    if type(value) is float and abs(value) != float("inf") and value == value:
+    if type(value) is float and isfinite(value):
         return value
     if type(value) is int and 0 <= value < 1 << 32:
         return float(value)
@@ -194,12 +195,11 @@ def read(spec: Spec, pairs: Pairs) -> Header:
         if value is None and not field.required:
             continue
         try:
-            value = field.read(value)
+            said = field.read(value)
         except FieldError as error:
             raise FieldError(f"{key}.{error.field}" if error.field else key, str(error).strip()) from None
-        if value == field.empty and field.empty is not None:
-            continue
-        header[key] = value
+        if said != field.empty or field.empty is None:
+            header[key] = said
     for key in spec.required:
         if key not in header:
             raise FieldError(key, "is missing")

@@ -16,6 +16,6 @@ def problem_of(name: str) -> str | None:
         return f"must have 1 to {ID_BYTES_MAX} bytes"
     if not all(word and _ALLOWED.issuperset(word) for word in name.split(".")):
         return "must be words of a-z, 0-9 and - joined by dots"
-    if name.split(".")[0] == "hub":
+    if name.split(".", maxsplit=1)[0] == "hub":
         return "begins with hub., which is the hub's own"
     return None

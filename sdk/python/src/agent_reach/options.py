@@ -12,7 +12,6 @@ from .payload import EncodeError, encode_body
 from .session.types import CallSpec
 
 
-
 class CallOptions(TypedDict, total=False):
     """Options of a call; what is not given has the hub's default. Times are seconds.
 

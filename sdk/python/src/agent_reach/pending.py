@@ -15,6 +15,7 @@ from .session.types import Acceptance, Attempt, CallSpec, Chunk, Ended, Part, Ra
 if TYPE_CHECKING:
     from .client import Agent
 
+
 class Reply(NamedTuple):
     """How a call ended, and how it got there."""
 
@@ -88,7 +89,7 @@ def reply_of(raw: RawReply, wanted: Any) -> Reply:
 
 
 class PendingCall:
-    """A call that was made. Between its two phases the caller can still decide; `cancel` or leaving it lets go of it."""
+    """A call that was made. Between its two phases the caller can still decide; `cancel` and `drop` let go of it."""
 
     def __init__(self, agent: "Agent", spec: CallSpec, inbox: Inbox, wanted: Any) -> None:
         self._agent = agent
@@ -159,8 +160,9 @@ class PendingCall:
         """Takes the call from the agent that accepted it and asks the least loaded other one that can do it.
 
         The first handler is cancelled and its end waited for, and only when that end is ``cancelled`` the other agent
-        is asked, under a new ``request_id``: the two never run at once, and one that completed is not run again. ``True``
-        when that was done: from here on this handle is about the new call. Needs the right to call ``hub.agents.list``.
+        is asked, under a new ``request_id``: the two never run at once, and one that completed is not run again.
+        ``True`` when that was done: from here on this handle is about the new call. Needs the right to call
+        ``hub.agents.list``.
 
         Raises:
             CallError: of ``hub.agents.list``; the first call goes on.
@@ -179,9 +181,7 @@ class PendingCall:
             return False
         old = self._spec
         budget = None if old.budget is None else max(old.budget - (time.monotonic() - self._made), 0.0)
-        self._spec = CallSpec(
-            old.capability, {**old.header, "agents": [other]}, old.body, None, budget, old.window
-        )
+        self._spec = CallSpec(old.capability, {**old.header, "agents": [other]}, old.body, None, budget, old.window)
         self._inbox = self._agent._open(self._spec, steps=True)
         self._acceptance = self._end = None
         return True
@@ -216,8 +216,8 @@ class Taken:
 class ResultStream(AsyncIterator[Any]):
     """A result in pieces, for ``async for``. A stream is whole only when its end came.
 
-    One that broke off raises ``interrupted`` or the call's failure, never just nothing. Use ``async with``, or take all of
-    it: leaving it early by `aclose` cancels the call.
+    One that broke off raises ``interrupted`` or the call's failure, never just nothing. Use ``async with``, or take all
+    of it: leaving it early by `aclose` cancels the call.
     """
 
     def __init__(self, inbox: Inbox, window: int, chunk: Any, wanted: Any) -> None:
@@ -316,8 +316,8 @@ class FanOut(NamedTuple):
 class FanOutStream(AsyncIterator[FanOutPart | Piece]):
     """The answers of a fan-out as they come, one `FanOutPart` for each target, for ``async for``.
 
-    With ``chunks`` each target's `Piece` objects come too; each target has a window of its own, so one that is ahead holds
-    up no other. Leaving it early by `aclose` cancels the call.
+    With ``chunks`` each target's `Piece` objects come too; each target has a window of its own, so one that is ahead
+    holds up no other. Leaving it early by `aclose` cancels the call.
     """
 
     def __init__(self, inbox: Inbox, window: int | None, chunk: Any, wanted: Any) -> None:
@@ -392,4 +392,3 @@ def summary_of(header: Mapping[str, Any]) -> Summary:
     """What a RESULT says at the end of a fan-out."""
     told = header.get("summary") or {}
     return Summary(told.get("targets", 0), told.get("completed", 0), told.get("failed", 0))
-

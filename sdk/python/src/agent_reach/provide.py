@@ -27,7 +27,17 @@ class Handler:
         ConnectError: the function takes parameters that no body can fill.
     """
 
-    __slots__ = ("_context", "_names", "_required", "_whole", "function", "input_schema", "is_async", "output_schema")
+    __slots__ = (
+        "_context",
+        "_names",
+        "_positional",
+        "_required",
+        "_whole",
+        "function",
+        "input_schema",
+        "is_async",
+        "output_schema",
+    )
 
     def __init__(self, function: Callable[..., Any], by_name: bool = False) -> None:
         self.function = function
@@ -37,18 +47,24 @@ class Handler:
         self._context: str | None = None
         taken: dict[str, Any] = {}
         self._required: set[str] = set()
-        for name, parameter in inspect.signature(function).parameters.items():
+        self._positional = 0
+        try:
+            parameters = inspect.signature(function).parameters
+        except ValueError as error:
+            raise ConnectError("config", f"{function!r} does not say what it takes: {error}") from error
+        for name, parameter in parameters.items():
             kind = hints.get(name, Any)
             if kind in (Context, SyncContext) or (name in _CONTEXT_NAMES and kind is Any):
                 self._context = name
             elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue  # Nothing is ever passed for these.
-            elif parameter.kind is parameter.POSITIONAL_ONLY:
-                raise ConnectError("config", f"{function!r}: parameters without a name cannot be filled")
             else:
+                self._positional += parameter.kind is parameter.POSITIONAL_ONLY
                 taken[name] = kind
                 if parameter.default is parameter.empty:
                     self._required.add(name)
+        if self._positional > 1:
+            raise ConnectError("config", f"{function!r} has several parameters without a name: no body can fill them")
         self._names = taken
         self._whole = next(iter(taken)) if len(taken) == 1 and not by_name else None
         self.input_schema: Schema | None = self._input_schema()
@@ -76,6 +92,9 @@ class Handler:
                 self._fill(arguments, payload)
             except ValueError as error:
                 raise HandlerError("invalid_request", f"the body is not what this takes: {error}") from error
+        if self._positional:
+            first = next(iter(self._names))
+            return self.function(arguments.pop(first), **arguments)
         return self.function(**arguments)
 
     def _fill(self, arguments: dict[str, Any], payload: Payload) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from .context import Context, RunState, SyncContext
 from .errors import CallCancelled
+from .loops import LoopMail
 from .pool import Pool
 from .provide import Handler, completed, failed
 from .session.types import Failure, Invocation, Outcome
-from .waits import LoopMail, in_thread, run_blocking
+from .waits import in_thread, run_blocking
 
 if TYPE_CHECKING:
     from .client import Agent
@@ -188,6 +189,3 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
     finally:
         loop.close()
-
-
-

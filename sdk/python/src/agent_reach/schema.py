@@ -8,7 +8,7 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Union, get_args, get_origin
 
 from msgpack import Timestamp
@@ -27,6 +27,7 @@ _SCALARS: dict[Any, Schema] = {
     set: {"type": "array"},
     dict: {"type": "object"},
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LISTS = (list, set, frozenset, Sequence, Iterable)
 _MAPS = (dict, Mapping)
 
@@ -230,7 +231,7 @@ def _datetime(_: tuple[Any, ...], value: Any, path: str) -> datetime:
     if isinstance(value, datetime):
         return value
     if isinstance(value, Timestamp):
-        return value.to_datetime().astimezone(timezone.utc)
+        return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanoseconds // 1000)
     raise Mismatch(path, f"must be a time, not {type(value).__name__}")
 
 

@@ -67,9 +67,7 @@ class SyncAgent:
         """See `Agent.call`. ``KeyboardInterrupt`` cancels the call."""
         return run_blocking(self._own.call(capability, body, result=result, **options))
 
-    def reply(
-        self, capability: str, body: Any = None, *, result: Any = None, **options: Unpack[CallOptions]
-    ) -> Reply:
+    def reply(self, capability: str, body: Any = None, *, result: Any = None, **options: Unpack[CallOptions]) -> Reply:
         """See `Agent.reply`."""
         return run_blocking(self._own.reply(capability, body, result=result, **options))
 

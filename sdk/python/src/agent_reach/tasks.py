@@ -177,8 +177,8 @@ class TaskHandle:
         """Waits for the task's result. It can be waited for again, and asked for again when it is there.
 
         Raises:
-            CallError: the task's failure; ``invalid_request`` when the identity of this agent has no such task; ``closed``
-                when the agent is closed, which does not end the task.
+            CallError: the task's failure; ``invalid_request`` when the identity of this agent has no such task;
+                ``closed`` when the agent is closed, which does not end the task.
         """
         return (await self.reply()).body
 

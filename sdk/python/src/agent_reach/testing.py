@@ -8,8 +8,8 @@
 
 It speaks the protocol with the agents' own sessions: calls, notify, streams with credit, fan-out, cancelling, tasks,
 tries again, open calls carried over a lost connection (`FakeHub.drop`), and ``hub.agents.list``,
-``hub.capabilities.list``, ``hub.tasks.get`` and ``hub.tasks.cancel``. It has no policy, no queue, no timeouts and no store: what a
-real hub decides about time and rights is the real hub's.
+``hub.capabilities.list``, ``hub.tasks.get`` and ``hub.tasks.cancel``. It has no policy, no queue, no timeouts and no
+store: what a real hub decides about time and rights is the real hub's.
 """
 
 from __future__ import annotations

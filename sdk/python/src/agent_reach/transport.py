@@ -270,10 +270,7 @@ class _WebSocket(asyncio.Protocol):
         data = self._ws.data_to_send()
         if self._transport is None:
             return
-        if len(data) == 1:
-            whole = data[0]
-        else:
-            whole = b"".join(data)
+        whole = data[0] if len(data) == 1 else b"".join(data)
         if whole:
             self._transport.write(whole)
         if data and data[-1] == b"" and self._transport.can_write_eof():

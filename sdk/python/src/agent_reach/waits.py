@@ -4,12 +4,9 @@ In a thread the awaitables block instead of yielding, so a coroutine that waits 
 go: see `run_blocking`.
 """
 
-import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
@@ -22,69 +19,6 @@ class Waiter(Protocol):
 
     def __await__(self) -> Generator[Any, None, None]:
         """Waits."""
-
-
-class LoopMail:
-    """Functions for one event loop, handed over in batches: one wake-up for all that came meanwhile."""
-
-    _of: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMail]" = WeakKeyDictionary()
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # The loop owns its mail, so a strong reference back would keep both for ever.
-        self._call_soon = loop.call_soon_threadsafe
-        self._items: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._scheduled = False
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> "LoopMail":
-        """The mail of a loop."""
-        mail: LoopMail | None = getattr(loop, "_agent_reach_mail", None) or cls._of.get(loop)
-        if mail is None:
-            mail = cls(loop)
-            try:
-                loop._agent_reach_mail = mail  # type: ignore[attr-defined]
-            except AttributeError:  # A loop that takes no attributes, such as uvloop's.
-                cls._of[loop] = mail
-        return mail
-
-    def post(self, function: Callable[..., object], *args: Any) -> bool:
-        """Has the loop call this, in the order posted. From any thread. ``False``: the loop is closed."""
-        self._items.append((function, args))
-        if not self._scheduled:
-            self._scheduled = True
-            try:
-                self._call_soon(self._deliver)
-            except RuntimeError:
-                self._items.clear()
-                return False
-        return True
-
-    def _deliver(self) -> None:
-        # Before the items are taken: what comes after the last one is taken schedules anew.
-        self._scheduled = False
-        items = self._items
-        while items:
-            function, args = items.popleft()
-            function(*args)
-
-
-class _LoopWaiter:
-    __slots__ = ("_future", "_mail")
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._mail = LoopMail.of(loop)
-        self._future: asyncio.Future[None] = loop.create_future()
-
-    def wake(self) -> None:
-        self._mail.post(self._done)
-
-    def _done(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._future.__await__()
 
 
 class _ThreadWaiter:
@@ -106,8 +40,18 @@ class _ThreadWaiter:
 
 #: Makes the waiters of one interface.
 Waits = Callable[[], Waiter]
-in_loop: Waits = _LoopWaiter
 in_thread: Waits = _ThreadWaiter
+_loop_waiter: Waits | None = None
+
+
+def in_loop() -> Waiter:
+    """A waiter for the event loop that runs. Event loops are loaded with the first one: see `loops`."""
+    global _loop_waiter  # noqa: PLW0603
+    if _loop_waiter is None:
+        from .loops import LoopWaiter
+
+        _loop_waiter = LoopWaiter
+    return _loop_waiter()
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,7 +1,5 @@
-"""Every decision of the SDK, with time and chance passed in. No socket, no clock, no task."""
+"""Every decision of the SDK, with time and chance passed in. No socket, no clock, no task.
 
-from .backoff import Backoff
-from .machine import Session
-from .registration import Registration
-
-__all__ = ["Backoff", "Registration", "Session"]
+`agent_reach.session.machine` has the session itself. Nothing is loaded here, since most of the package needs the types
+alone.
+"""

@@ -286,10 +286,8 @@ class Asked:
         # By the id of its CALL when that was a repetition of an ended one, else by its own name.
         request_id = header.get("request_id", "")
         result: RawReply | CallError
-        if header["status"] == "completed":
-            result = reply(header, body, request_id)
-        else:
-            result = failure(header, request_id)
+        completed = header["status"] == "completed"
+        result = reply(header, body, request_id) if completed else failure(header, request_id)
         if key is not None:
             self._remove(key)
         self.results.arrive(cx, key, TaskEnd(header["task_id"], result))

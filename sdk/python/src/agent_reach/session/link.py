@@ -172,8 +172,6 @@ class Link:
 def verdict(word: str, reason: str, close_code: int | None) -> CloseReason | None:
     """What the end of a session means by its GOODBYE word, else by the close code. ``None``: come back."""
     known = GOODBYES.get(word)
-    if known is not None:
-        comes_back = known[1]
-    else:
-        comes_back = close_code is None or not 4500 <= close_code <= 4999
+    by_number = close_code is None or not 4500 <= close_code <= 4999
+    comes_back = by_number if known is None else known[1]
     return None if comes_back else CloseReason(word, reason)

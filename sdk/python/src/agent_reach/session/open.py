@@ -32,7 +32,7 @@ class Flow:
         self.ended: set[str] = set()
 
     def arrives(self, target: str | None, seq: int) -> int:
-        """What a chunk is worth: 0 is due, below: told already or nobody waits, above: so many before it are missing."""
+        """What a chunk is worth: 0 it is due, below it was told already, above so many before it are missing."""
         if target is None:
             ahead = seq - self.next_seq
             self.next_seq += ahead == 0

@@ -150,7 +150,7 @@ class Load(NamedTuple):
     #: 0 to 100; below 60 the agent is out of routing.
     health: int | None = None
     #: Fill of single capabilities, 0 to 1.
-    levels: Mapping[str, float] = {}  # noqa: RUF012  (a default that nobody writes to)
+    levels: Mapping[str, float] = {}
 
 
 class Offer(NamedTuple):
