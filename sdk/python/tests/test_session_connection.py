@@ -67,6 +67,14 @@ def test_a_hub_that_does_not_greet_is_left_after_ten_seconds() -> None:
     assert world.session.phase is not Phase.GREETING
 
 
+def test_what_the_hub_warns_of_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """CONN-8."""
+    world = World()
+    world.session.start(world.now)
+    world.connect(warnings=["`Text_Upper` is read as `text-upper`"])
+    assert "is read as `text-upper`" in caplog.text
+
+
 def test_zero_in_welcome_makes_no_busy_loop() -> None:
     """CONN-5."""
     world = World()
@@ -78,7 +86,7 @@ def test_zero_in_welcome_makes_no_busy_loop() -> None:
 
 
 def test_two_thirds_of_the_keepalive_are_never_passed_in_silence() -> None:
-    """LIVE-1, LIVE-4."""
+    """LIVE-1, LIVE-4, LIVE-6."""
     world = World.ready()
     world.session.unbegun = 1
     world.call(1)

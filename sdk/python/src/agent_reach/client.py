@@ -64,8 +64,8 @@ class Agent:
         cancel_grace: seconds that cancelled handlers get. Default 5.
         reconnect_waits: ceiling of the first wait before dialling again and of every one, in seconds. Default 1 and 60.
         dedupe: what was served, for another life of the process: a path for a SQLite file, or a store of one's own.
-        health: asked before heartbeats how the agent is, 0 to 100; below 60 it is out of routing. May be a coroutine
-            function. One that fails counts as 0.
+        health: asked before heartbeats how the agent is, 0 to 100; below 60 it is out of routing. On a thread of its
+            own, one at a time; may be a coroutine function. One that fails counts as 0.
         transport: how connections are opened, for tests.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import threading
@@ -76,7 +77,7 @@ class Core:
         self._random = random
         self._dedupe = dedupe
         self._health = health
-        self._health_asked = False
+        self._health_timer: asyncio.TimerHandle | None = None
         self._offers: dict[str, Offer] = {}
         self._load = Load()
         self._status: str | None = None
@@ -242,13 +243,15 @@ class Core:
 
     @property
     def unbegun(self) -> int:
-        """Handlers that have not begun. Asked at each heartbeat, when health is asked for too."""
-        if self._health is not None and not self._health_asked:
-            self._health_asked = True
-            threading.Thread(target=self._ask_health, name="agent-reach-health", daemon=True).start()
+        """Handlers that have not begun."""
         return self._runner.unbegun
 
-    def _ask_health(self) -> None:
+    def _health_due(self, loop: asyncio.AbstractEventLoop, every: float) -> None:
+        # One at a time: the next is asked when this one has answered.
+        ask = threading.Thread(target=self._ask_health, args=(loop, every), name="agent-reach-health", daemon=True)
+        ask.start()
+
+    def _ask_health(self, loop: asyncio.AbstractEventLoop, every: float) -> None:
         try:
             health = self._health() if self._health is not None else 100
             if inspect.isawaitable(health):
@@ -257,8 +260,14 @@ class Core:
         except Exception:
             log.exception("the health hook failed")
             health = 0
-        self.set_load(self._load._replace(health=health))
-        self._health_asked = False
+        if health != self._load.health:
+            self.set_load(self._load._replace(health=health))
+        with contextlib.suppress(RuntimeError):  # The connection's thread has ended, and the agent with it.
+            loop.call_soon_threadsafe(self._health_in, loop, every)
+
+    def _health_in(self, loop: asyncio.AbstractEventLoop, every: float) -> None:
+        if not self.stopped.is_set:
+            self._health_timer = loop.call_later(every, self._health_due, loop, every)
 
     def on_ready(self, ready: Ready) -> None:
         """A session is open."""
@@ -267,6 +276,8 @@ class Core:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._health is not None and self._health_timer is None:
+            self._health_in(asyncio.get_running_loop(), ready.keepalive / 2)
         self.opened.set(None)
 
     def on_away(self, error: ConnectError | None) -> None:
@@ -278,8 +289,9 @@ class Core:
     def on_stopped(self, reason: CloseReason) -> None:
         """The end."""
         self.connected = False
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._health_timer):
+            if timer is not None:
+                timer.cancel()
         self._runner.close()
         if self._writer is not None:
             # Whoever is told of the end may open the store again; what is left to write is a few lines.

@@ -1,10 +1,11 @@
 """What a caller has not yet taken of its call."""
 
 from collections import deque
+from copy import copy
 from typing import Protocol
 
 from .errors import CallError
-from .session.types import Acceptance, CallEvent, Chunk, Ended, RawReply, TaskEnd
+from .session.types import CallEvent, Chunk, Ended, RawReply, TaskEnd
 from .waits import Waiter, Waits
 
 #: Most bytes that wait for one caller. A hub that keeps to the credit stays far below it.
@@ -51,7 +52,7 @@ class Inbox:
         fits = True
         if type(event) is Ended:
             self._ended = True
-        elif not self.steps and type(event) is not Acceptance:
+        elif not self.steps:
             return True
         elif type(event) is Chunk:
             self._bytes += len(event.payload.body) + 128
@@ -156,6 +157,6 @@ class Mailbox:
 def raised(result: RawReply | CallError) -> RawReply:
     """The reply, or raises the failure."""
     if isinstance(result, CallError):
-        # Each who waits gets an error of its own: the tracebacks of one would grow into the other's.
-        raise result.with_traceback(None)
+        # Several may wait for one task, and each gets an error of its own: the tracebacks would grow into each other.
+        raise copy(result)
     return result

@@ -1,10 +1,13 @@
 """Waiting in an event loop that belongs to the program, woken from the connection's thread."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
+
+log = logging.getLogger("agent_reach")
 
 
 class LoopMail:
@@ -46,9 +49,17 @@ class LoopMail:
         # Before the items are taken: what comes after the last one is taken schedules anew.
         self._scheduled = False
         items = self._items
-        while items:
+        # Only what is here now: the loop's other work gets its turn, however much comes meanwhile.
+        for _ in range(len(items)):
             function, args = items.popleft()
-            function(*args)
+            try:
+                function(*args)
+            except Exception:
+                # It must not cost those behind it.
+                log.exception("something for the program's event loop failed")
+        if items and not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._deliver)
 
 
 class LoopWaiter:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
-from . import frames, names
+from . import frames, limits, names
 from .context import Context, SyncContext
 from .errors import ConnectError, HandlerError
 from .frames import Header
@@ -75,7 +75,11 @@ class Handler:
             return schema_of(self._names[self._whole]) or None
         if not self._names:
             return None
-        schema: Schema = {"type": "object", "properties": {own: schema_of(kind) for own, kind in self._names.items()}}
+        properties = {own: schema_of(kind) for own, kind in self._names.items()}
+        definitions = {name: own for inner in properties.values() for name, own in inner.pop("$defs", {}).items()}
+        schema: Schema = {"type": "object", "properties": properties}
+        if definitions:
+            schema["$defs"] = definitions
         if self._required:
             schema["required"] = sorted(self._required)
         return schema
@@ -161,10 +165,12 @@ def offer_of(
             raise ConnectError("config", f"capability name {own!r} {problem}")
     if handler is not None:
         if description is None:
-            description = inspect.getdoc(handler.function) if inspect.isroutine(handler.function) else None
+            said = inspect.getdoc(handler.function) if inspect.isroutine(handler.function) else None
+            # Somebody else's function may say more than the protocol takes.
+            description = said and said.encode()[: limits.TEXT_BYTES_MAX].decode(errors="ignore")
         input_schema = handler.input_schema if input_schema is None else input_schema
         output_schema = handler.output_schema if output_schema is None else output_schema
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": folded[0],
         "version": version,
         "description": description,
@@ -178,7 +184,7 @@ def offer_of(
     }
     try:
         # A HELLO that the hub cannot use would end the agent: better to say here what is wrong.
-        header: Header = frames.read(frames.CAPABILITY, Pairs(said.items()))
+        header: Header = frames.read(frames.CAPABILITY, Pairs(values.items()))
     except (ValueError, TypeError, OverflowError) as error:
         raise ConnectError("config", f"capability {name!r}: {error}") from error
     return Offer(header, None if max_concurrency is None else max(max_concurrency, 1))

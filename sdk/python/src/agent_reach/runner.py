@@ -55,7 +55,9 @@ class Runner:
         if not handler.is_async:
             self._pool.submit(partial(self._in_thread, handler, state, call))
         elif not self._mail().post(self._in_loop, handler, state, call):
+            # An agent whose program is gone must not be given calls.
             self._end(call.run, _GONE)
+            self._agent._core.close(0.0)
 
     def grant(self, run: int, n: int) -> None:
         """Lets a handler emit more."""

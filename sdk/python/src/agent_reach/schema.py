@@ -42,10 +42,14 @@ class Mismatch(ValueError):
 
 def schema_of(kind: Any) -> Schema:
     """JSON Schema of a type; ``{}`` where nothing is known of it. Types that hold themselves are open inside."""
-    return _schema(kind, ())
+    definitions: Schema = {}
+    schema = _schema(kind, (), definitions)
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
 
 
-def _schema(kind: Any, inside: tuple[Any, ...]) -> Schema:
+def _schema(kind: Any, inside: tuple[Any, ...], defs: Schema) -> Schema:
     if kind in inside:
         return {}
     inside = (*inside, kind)
@@ -56,38 +60,37 @@ def _schema(kind: Any, inside: tuple[Any, ...]) -> Schema:
         return {}
     origin, args = get_origin(kind), get_args(kind)
     if origin is typing.Annotated:
-        return _schema(args[0], inside[:-1])
+        return _schema(args[0], inside[:-1], defs)
     if origin is Union or origin is types.UnionType:
-        return {"anyOf": [_schema(own, inside) for own in args]}
+        return {"anyOf": [_schema(own, inside, defs) for own in args]}
     if origin is typing.Literal:
         return {"enum": list(args)}
     if origin in _LISTS:
-        return {"type": "array", "items": _schema(args[0], inside)}
+        return {"type": "array", "items": _schema(args[0], inside, defs)}
     if origin is tuple:
         if len(args) == 2 and args[1] is ...:
-            return {"type": "array", "items": _schema(args[0], inside)}
+            return {"type": "array", "items": _schema(args[0], inside, defs)}
         return {"type": "array", "minItems": len(args), "maxItems": len(args)}
     if origin in _MAPS:
-        return {"type": "object", "additionalProperties": _schema(args[1], inside)}
+        return {"type": "object", "additionalProperties": _schema(args[1], inside, defs)}
     if not isinstance(kind, type):
         return {}
     if hasattr(kind, "model_json_schema"):
-        return _as_dict(kind.model_json_schema())
+        schema: Schema = dict(kind.model_json_schema())
+        # References count from the root of the whole schema, wherever in it this stands.
+        defs.update(schema.pop("$defs", {}))
+        return schema
     if issubclass(kind, enum.Enum):
         return {"enum": [member.value for member in kind]}
     fields = _fields(kind)
     if fields is None:
         return {}
     names, required = fields
-    properties = {name: _schema(own, inside) for name, own in names.items()}
-    schema: Schema = {"type": "object", "properties": properties}
+    properties = {name: _schema(own, inside, defs) for name, own in names.items()}
+    schema = {"type": "object", "properties": properties}
     if required:
         schema["required"] = sorted(required)
     return schema
-
-
-def _as_dict(schema: Any) -> Schema:
-    return dict(schema)
 
 
 def _fields(kind: type) -> tuple[dict[str, Any], set[str]] | None:
@@ -173,7 +176,7 @@ def _convert_union(kinds: tuple[Any, ...], value: Any, path: str) -> Any:
 
 
 def _convert_object(kind: type, names: dict[str, Any], required: set[str], value: Any, path: str) -> Any:
-    if isinstance(value, kind) and not typing.is_typeddict(kind):
+    if not typing.is_typeddict(kind) and isinstance(value, kind):
         return value
     if not isinstance(value, dict):
         raise Mismatch(path, f"must be an object, not {type(value).__name__}")

@@ -13,6 +13,8 @@ from .tls import Tls
 DIAL_TIMEOUT = 10.0
 #: Largest message taken from a hub. Its own limit is smaller; this only guards against a broken one.
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+#: The other end must close the TCP connection in this time after the last frame, in seconds.
+CLOSE_TIMEOUT = 2.0
 DEFAULT_PORT = 7443
 
 
@@ -235,19 +237,24 @@ class _WebSocket(asyncio.Protocol):
                 if frame.fin:
                     messages.append(b"".join(self._fragments))
                     self._fragments.clear()
-            elif self._listener is not None:
-                if frame.opcode is opcode.TEXT:
+            elif frame.opcode is opcode.TEXT:
+                self._tell(messages)
+                messages = []
+                if self._listener is not None:
                     self._listener.on_text()
-                else:
-                    self._listener.on_alive()
+            elif self._listener is not None:
+                self._listener.on_alive()
         if self._ws.handshake_exc is not None and not self._opened.done():
             self._upgraded()
         self._write()
-        if messages and self._listener is not None:
-            self._listener.on_messages(messages)
+        self._tell(messages)
         if self._ws.close_expected() and self._transport is not None and self._closing is None:
             # The library waits for the other end to close the TCP connection, and bounds nothing itself.
-            self._closing = self._transport._loop.call_later(2.0, self._drop)
+            self._closing = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT, self._drop)
+
+    def _tell(self, messages: list[bytes]) -> None:
+        if messages and self._listener is not None:
+            self._listener.on_messages(messages)
 
     def _upgraded(self) -> None:
         problem = self._ws.handshake_exc

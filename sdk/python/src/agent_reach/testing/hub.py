@@ -1,33 +1,19 @@
-"""A hub in memory, for the tests of programs: no sockets, no certificates, no binary.
-
-    hub = FakeHub()
-    provider, caller = hub.agent("shouter"), hub.agent("caller")
-    provider.capability("text.upper")(str.upper)
-    with provider.sync, caller.sync as agent:
-        assert agent.call("text.upper", "hello") == "HELLO"
-
-It speaks the protocol with the agents' own sessions: calls, notify, streams with credit, fan-out, cancelling, tasks,
-tries again, open calls carried over a lost connection (`FakeHub.drop`), and ``hub.agents.list``,
-``hub.capabilities.list``, ``hub.tasks.get`` and ``hub.tasks.cancel``. It has no policy, no queue, no timeouts and no
-store: what a real hub decides about time and rights is the real hub's.
-"""
+"""The hub in memory itself: who gets a call, and what comes of it."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from . import limits
-from .client import Agent
-from .codec import decode_to_hub, encode
-from .codes import GOODBYES, Kind
-from .errors import ConnectError
-from .frames import Header
-from .payload import Payload, decode_body, encode_body
-from .transport import Listener
+from .. import limits
+from ..client import Agent
+from ..codec import decode_to_hub
+from ..codes import GOODBYES, Kind
+from ..frames import Header
+from ..payload import Payload, decode_body, encode_body
+from .parts import NOBODY, Call, Dial, Leg, Session, failed_end
 
 #: Calls, tasks and envelopes that are known; the oldest go first.
 REMEMBERED_MAX = 10_000
@@ -54,9 +40,9 @@ class FakeHub:
             "warnings": [],
             **welcome,
         }
-        self._sessions: dict[str, _Session] = {}
-        self._calls: dict[tuple[str, str], _Call] = {}
-        self._tasks: dict[str, _Call] = {}
+        self._sessions: dict[str, Session] = {}
+        self._calls: dict[tuple[str, str], Call] = {}
+        self._tasks: dict[str, Call] = {}
         self._ever: set[str] = set()
         self._numbers = count(1)
         self._next_target = 0
@@ -67,7 +53,7 @@ class FakeHub:
 
     def agent(self, agent_id: str, **options: Any) -> Agent:
         """An agent of this hub, that comes back at once when it is dropped; ``options`` are those of `Agent`."""
-        return Agent(agent_id, **{"transport": _Dial(self), "reconnect_waits": (0.001, 0.01), **options})
+        return Agent(agent_id, **{"transport": Dial(self), "reconnect_waits": (0.001, 0.01), **options})
 
     @property
     def connected(self) -> list[str]:
@@ -99,7 +85,7 @@ class FakeHub:
 
     # What agents say.
 
-    def _take(self, session: _Session, message: bytes) -> None:
+    def _take(self, session: Session, message: bytes) -> None:
         kind, header, body = decode_to_hub(message)
         with self._lock:
             self.received.append((session.agent_id, kind, header, body))
@@ -114,7 +100,7 @@ class FakeHub:
             elif kind is Kind.CALL:
                 self._call(session, header, body)
             elif kind is Kind.RECEIPT:
-                self._tasks.get(header["task_id"], _NOBODY).owed = False
+                self._tasks.get(header["task_id"], NOBODY).owed = False
             elif kind in (Kind.ACCEPT, Kind.CHUNK, Kind.RESULT):
                 leg = session.legs.get(header["id"])
                 if leg is not None:
@@ -124,7 +110,7 @@ class FakeHub:
                 if call is not None:
                     self._steer(call, kind, header)
 
-    def _hello(self, session: _Session, header: Header) -> None:
+    def _hello(self, session: Session, header: Header) -> None:
         session.agent_id = header["agent_id"]
         older = self._sessions.pop(session.agent_id, None)
         if older is not None:
@@ -148,7 +134,7 @@ class FakeHub:
             if call.owed and call.caller == session.agent_id:
                 session.say(Kind.RESULT, call.end, call.end_body)
 
-    def _update(self, session: _Session, header: Header) -> None:
+    def _update(self, session: Session, header: Header) -> None:
         session.status = header.get("status", session.status)
         session.load = header.get("load", session.load)
         for own in header.get("add", ()):
@@ -161,13 +147,13 @@ class FakeHub:
                 if call.waiting:
                     self._route(call)
 
-    def _leave(self, session: _Session) -> None:
+    def _leave(self, session: Session) -> None:
         if self._sessions.get(session.agent_id) is session:
             del self._sessions[session.agent_id]
 
     # Calls.
 
-    def _call(self, session: _Session, header: Header, body: bytes | None) -> None:
+    def _call(self, session: Session, header: Header, body: bytes | None) -> None:
         request_id = header.get("request_id") or f"fake-{next(self._numbers)}"
         if header["capability"].startswith("hub."):
             return self._own(session, header, request_id, body)
@@ -182,7 +168,7 @@ class FakeHub:
             if call.end:
                 session.say(Kind.RESULT, {**call.end, "id": header["id"], "duplicate": True}, call.end_body)
             return None
-        call = _Call(session, header, request_id, body, f"call-{next(self._numbers)}")
+        call = Call(session, header, request_id, body, f"call-{next(self._numbers)}")
         self._calls[key] = call
         for known in (self._calls, self._tasks):
             if len(known) > REMEMBERED_MAX:
@@ -194,7 +180,7 @@ class FakeHub:
             session.say(Kind.ACCEPT, {"id": call.id, "task_id": call.task_id, "request_id": request_id})
         return self._route(call)
 
-    def _route(self, call: _Call) -> None:
+    def _route(self, call: Call) -> None:
         name, wanted = call.header["capability"], call.header.get("agents")
         require = call.header.get("require", {})
         able = [
@@ -212,18 +198,18 @@ class FakeHub:
             call.waiting = call.mode == "task" or call.header.get("wait_ms", 0) > 0
             if not call.waiting:
                 code = "no_instance" if name in self._ever or wanted else "no_capability"
-                self._end(call, _failed(code, f"nobody offers {name}"), None)
+                self._end(call, failed_end(code, f"nobody offers {name}"), None)
             return
         call.waiting = False
         select = call.header.get("select", "one")
         call.fan_out = select != "one" or len(wanted or ()) > 1
         most = len(able) if select == "all" or (call.fan_out and select == "one") else 1 if select == "one" else select
         for own in able[:most]:
-            leg = _Leg(own.agent_id)
+            leg = Leg(own.agent_id)
             call.legs[own.agent_id] = leg
             self._give(call, leg)
 
-    def _give(self, call: _Call, leg: _Leg) -> None:
+    def _give(self, call: Call, leg: Leg) -> None:
         session = self._sessions[leg.target]
         leg.id = next(self._numbers)
         leg.call = call
@@ -254,7 +240,7 @@ class FakeHub:
             header["task_id"] = call.task_id
         session.say(Kind.CALL, header, call.body)
 
-    def _answer(self, session: _Session, leg: _Leg, kind: Kind, header: Header, body: bytes | None) -> None:
+    def _answer(self, session: Session, leg: Leg, kind: Kind, header: Header, body: bytes | None) -> None:
         call = leg.call
         if kind is Kind.RESULT:
             del session.legs[header["id"]]
@@ -274,7 +260,7 @@ class FakeHub:
         else:
             self._result(call, leg, header, body)
 
-    def _result(self, call: _Call, leg: _Leg, header: Header, body: bytes | None) -> None:
+    def _result(self, call: Call, leg: Leg, header: Header, body: bytes | None) -> None:
         outcome = "completed" if header["status"] == "completed" else header["error"]["code"]
         call.attempts.append({"target": leg.target, "outcome": outcome, "ms": 0, "reason": "fake"})
         error = header.get("error")
@@ -298,7 +284,7 @@ class FakeHub:
             summary = {"targets": len(ended), "completed": done, "failed": len(ended) - done}
             self._end(call, {"status": "completed", "summary": summary}, None)
 
-    def _end(self, call: _Call, end: Header, body: bytes | None) -> None:
+    def _end(self, call: Call, end: Header, body: bytes | None) -> None:
         call.end = {"request_id": call.request_id, "call_id": call.call_id, **end}
         call.end_body = body
         call.waiting = False
@@ -316,7 +302,7 @@ class FakeHub:
         asker.asked.pop(call.id, None)
         asker.say(Kind.RESULT, {"id": call.id, **call.end} if mine else call.end, body)
 
-    def _steer(self, call: _Call, kind: Kind, header: Header) -> None:
+    def _steer(self, call: Call, kind: Kind, header: Header) -> None:
         if kind is Kind.CREDIT:
             for leg in call.legs.values():
                 if header.get("target") in (None, leg.target):
@@ -326,16 +312,16 @@ class FakeHub:
         for leg in call.legs.values():
             self._to_leg(leg, Kind.CANCEL, {"id": leg.id})
         if not header.get("wait") or not call.legs:
-            self._end(call, _failed("cancelled", "cancelled"), None)
+            self._end(call, failed_end("cancelled", "cancelled"), None)
 
-    def _to_leg(self, leg: _Leg, kind: Kind, header: Header) -> None:
+    def _to_leg(self, leg: Leg, kind: Kind, header: Header) -> None:
         session = self._sessions.get(leg.target)
         if session is not None and leg.id in session.legs:
             session.say(kind, header)
 
     # The hub's own capabilities.
 
-    def _own(self, session: _Session, header: Header, request_id: str, body: bytes | None) -> None:
+    def _own(self, session: Session, header: Header, request_id: str, body: bytes | None) -> None:
         query = decode_body(Payload(body or b"")) or {}
         answers: dict[str, Callable[[Any], Any]] = {
             "hub.agents.list": lambda _: {"agents": [own.shown() for own in self._sessions.values()]},
@@ -348,7 +334,7 @@ class FakeHub:
         told = None if answer is None else answer(query)
         if told is None:
             code = "no_capability" if answer is None else "invalid_request"
-            session.say(Kind.RESULT, {**said, **_failed(code, f"{header['capability']} {query}")})
+            session.say(Kind.RESULT, {**said, **failed_end(code, f"{header['capability']} {query}")})
         else:
             session.say(Kind.RESULT, {**said, "status": "completed", "target": "hub"}, encode_body(told).body)
 
@@ -387,162 +373,3 @@ class FakeHub:
         if cancelled:
             self._steer(call, Kind.CANCEL, {"id": call.id})
         return {"task_id": call.task_id, "cancelled": cancelled}
-
-
-class _Leg:
-    """One target's part of a call."""
-
-    def __init__(self, target: str) -> None:
-        self.target = target
-        self.call: _Call | None = None
-        self.id = 0
-        self.attempt = 0
-        self.tries = 0
-        self.credit = 0
-        self.ended = False
-        # Chunks that the caller has.
-        self._forwarded = 0
-
-    def forwards(self, seq: int) -> bool:
-        if seq < self._forwarded:
-            return False
-        self._forwarded = seq + 1
-        return True
-
-    def granted_again(self, credit: int) -> None:
-        """The caller came again, with what it has room for now."""
-        self.credit = self._forwarded + credit
-
-
-class _Call:
-    """One call, and its end once that is there."""
-
-    def __init__(
-        self, asker: _Session | None, header: Header, request_id: str, body: bytes | None, call_id: str
-    ) -> None:
-        self.asker = asker
-        self.caller = asker.agent_id if asker is not None else ""
-        self.header = header
-        self.id: int = header.get("id", 0)
-        self.request_id = request_id
-        self.call_id = call_id
-        self.body = body
-        self.mode: str = header.get("mode", "call")
-        self.legs: dict[str, _Leg] = {}
-        self.attempts: list[Header] = []
-        self.fan_out = False
-        self.waiting = False
-        self.task_id: str | None = None
-        self.owed = False
-        self.end: Header = {}
-        self.end_body: bytes | None = None
-
-    def say(self, kind: Kind, header: Header, body: bytes | None = None) -> None:
-        if self.asker is not None:
-            self.asker.say(kind, {**header, "id": self.id}, body)
-
-
-_NOBODY = _Call(None, {}, "", None, "")
-
-
-def _failed(code: str, message: str) -> Header:
-    retryable = code == "no_instance"
-    status = "no_instance" if retryable else "failed"
-    return {"status": status, "error": {"code": code, "message": message, "retryable": retryable}}
-
-
-class _Dial:
-    """Connections to a hub in memory."""
-
-    def __init__(self, hub: FakeHub) -> None:
-        self._hub = hub
-
-    async def open(self, listener: Listener) -> _Session:
-        if not self._hub._reachable:
-            raise ConnectError("io", "the fake hub is not reachable")
-        return _Session(self._hub, listener, asyncio.get_running_loop())
-
-
-class _Session:
-    """One agent's connection, on both of its sides: as its wire, and as what the hub knows of it."""
-
-    def __init__(self, hub: FakeHub, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
-        self._hub = hub
-        self._listener: Listener | None = listener
-        self._loop = loop
-        self.agent_id = ""
-        self.offers: dict[str, Header] = {}
-        self.labels: dict[str, str] = {}
-        self.load: Header = {}
-        self.status = "ready"
-        self.most = 0
-        self.asked: dict[int, _Call] = {}
-        self.legs: dict[int, _Leg] = {}
-
-    def say(self, kind: Kind, header: Header, body: bytes | None = None) -> None:
-        self._later(self._deliver, encode(kind, header, body))
-
-    def _later(self, function: Callable[..., None], *args: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:
-            # The agent has ended, and the connection's thread with it: nobody is there to be told.
-            self._listener = None
-
-    def _deliver(self, message: bytes) -> None:
-        if self._listener is not None:
-            self._listener.on_messages([message])
-
-    def lose(self, code: int | None, reason: str) -> None:
-        def lost() -> None:
-            listener, self._listener = self._listener, None
-            if listener is not None:
-                listener.on_lost(code, reason)
-
-        self._later(lost)
-
-    def shown(self) -> Header:
-        return {
-            "agent_id": self.agent_id,
-            "identity": self.agent_id,
-            "instance": "fake",
-            "status": self.status,
-            "labels": self.labels,
-            "capabilities": sorted(self.offers),
-            "in_flight": len(self.legs),
-            "max_concurrency": self.most,
-            "load": self.load,
-        }
-
-    # The wire.
-
-    @property
-    def writable(self) -> bool:
-        return True
-
-    def send(self, messages: list[bytes]) -> None:
-        for message in messages:
-            self._hub._take(self, message)
-
-    def ping(self) -> None:
-        def pong() -> None:
-            if self._listener is not None:
-                self._listener.on_alive()
-
-        self._loop.call_soon(pong)
-
-    def read(self, wanted: bool) -> None:
-        pass
-
-    def close(self, code: int) -> None:
-        with self._hub._lock:
-            self._hub._leave(self)
-        self.lose(code, "")
-
-    def abort(self) -> None:
-        self._listener = None
-        with self._hub._lock:
-            self._hub._leave(self)
-
-
-__all__ = ["FakeHub"]
