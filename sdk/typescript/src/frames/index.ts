@@ -1,0 +1,201 @@
+/** Whole messages: an envelope `[kind, header, body]` around a header. */
+
+import { nameOf, Reader, ReadError, Tag, Writer, type Entry } from "../codec/index.js";
+import { FieldError, type Uint } from "./fields.js";
+import * as headers from "./headers.js";
+import type { Table } from "./table.js";
+
+export { FieldError, type Pairs, type Private, type Uint } from "./fields.js";
+export type * from "./headers.js";
+
+/** Kinds of envelopes, with their numbers on the wire. */
+export const Kind = {
+  Hello: 1,
+  Welcome: 2,
+  Update: 3,
+  Goodbye: 4,
+  Error: 5,
+  Call: 10,
+  Accept: 11,
+  Chunk: 12,
+  Credit: 13,
+  Result: 14,
+  Cancel: 15,
+  Receipt: 16,
+} as const;
+/** The number of a kind. */
+export type Kind = (typeof Kind)[keyof typeof Kind];
+
+/** Headers of what both sides send alike. */
+interface Both {
+  4: headers.Goodbye;
+  11: headers.Accept;
+  12: headers.Chunk;
+  13: headers.Credit;
+  14: headers.Result;
+  15: headers.Cancel;
+}
+/** Headers of what an agent sends, by kind. */
+export interface ToHub extends Both {
+  1: headers.Hello;
+  3: headers.Update;
+  10: headers.Call;
+  16: headers.Receipt;
+}
+/** Headers of what the hub sends, by kind. */
+export interface ToAgent extends Both {
+  2: headers.Welcome;
+  5: headers.ErrorReply;
+  10: headers.Dispatch;
+}
+
+type Frame<Headers> = { [K in keyof Headers]: { kind: K; header: Headers[K]; body: Uint8Array | undefined } }[keyof Headers];
+/** A message of an agent, read. */
+export type FrameToHub = Frame<ToHub>;
+/** A message of the hub, read. */
+export type FrameToAgent = Frame<ToAgent>;
+
+const both = {
+  4: headers.goodbye,
+  11: headers.accept,
+  12: headers.chunk,
+  13: headers.credit,
+  14: headers.result,
+  15: headers.cancel,
+};
+const toHub: Record<number, Table<unknown>> = {
+  ...both,
+  1: headers.hello,
+  3: headers.update,
+  10: headers.call,
+  16: headers.receipt,
+} as never;
+const toAgent: Record<number, Table<unknown>> = {
+  ...both,
+  2: headers.welcome,
+  5: headers.errorReply,
+  10: headers.dispatch,
+} as never;
+const known = new Set<number>(Object.values(Kind));
+
+/** Why a message could not be read, sorted by what it costs: see docs/protocol.md, "What is refused". */
+export class FrameError extends Error {
+  override readonly name = "FrameError";
+  constructor(
+    readonly reason: "untrusted" | "malformed" | "unknown_kind" | "wrong_direction",
+    message: string,
+    readonly kind?: Uint,
+    /** Of the envelope, if it has a usable one. */
+    readonly id?: Uint,
+    /** Of `malformed`: which key. */
+    readonly field?: string,
+  ) {
+    super(message);
+  }
+}
+
+const out = new Writer();
+
+function encode(table: Table<unknown>, kind: number, header: unknown, body: Uint8Array | undefined): Uint8Array {
+  out.reset();
+  out.array(3);
+  out.int(kind);
+  table.write(out, header);
+  if (body === undefined) out.nil();
+  else out.bin(body);
+  return out.take();
+}
+
+/** Writes a message of an agent. */
+export function encodeToHub<K extends keyof ToHub>(kind: K, header: ToHub[K], body?: Uint8Array): Uint8Array {
+  return encode(toHub[kind]!, kind, header, body);
+}
+
+/** Writes a message of the hub. */
+export function encodeToAgent<K extends keyof ToAgent>(kind: K, header: ToAgent[K], body?: Uint8Array): Uint8Array {
+  return encode(toAgent[kind]!, kind, header, body);
+}
+
+/** Reads a message of an agent. @throws FrameError */
+export function decodeToHub(message: Uint8Array): FrameToHub {
+  return decode(message, toHub) as FrameToHub;
+}
+
+/** Reads a message of the hub. @throws FrameError */
+export function decodeToAgent(message: Uint8Array): FrameToAgent {
+  return decode(message, toAgent) as FrameToAgent;
+}
+
+interface Parts {
+  kind: Uint;
+  entries: Entry[];
+  body: Uint8Array | undefined;
+  /** What the body is, where it is neither bytes nor nil. */
+  wrongBody: string | undefined;
+}
+
+function decode(message: Uint8Array, tables: Record<number, Table<unknown>>): unknown {
+  const reader = new Reader(message);
+  const { kind, entries, body, wrongBody } = trusted(reader);
+  if (!known.has(kind as number)) {
+    throw new FrameError("unknown_kind", `kind ${kind.toString()} is not known`, kind, idOf(entries));
+  }
+  try {
+    if (wrongBody !== undefined) throw new FieldError("body", `must be bytes or nil, not ${wrongBody}`);
+    const table = tables[kind as number];
+    if (table === undefined) {
+      throw new FrameError("wrong_direction", `kind ${kind.toString()} is not sent in this direction`, kind);
+    }
+    return { kind, header: table.from(reader, entries), body };
+  } catch (error) {
+    if (!(error instanceof FieldError)) throw error;
+    throw new FrameError("malformed", error.message, kind, idOf(entries), error.field);
+  }
+}
+
+function idOf(entries: Entry[]): Uint | undefined {
+  const entry = entries.find(({ key, tag }) => key === "id" && tag === Tag.UInt);
+  return entry?.value as Uint | undefined;
+}
+
+function trusted(reader: Reader): Parts {
+  try {
+    return split(reader);
+  } catch (error) {
+    if (error instanceof ReadError) throw new FrameError("untrusted", error.message);
+    throw error;
+  }
+}
+
+function headOf(reader: Reader, tag: Tag): boolean {
+  reader.head();
+  return reader.tag === tag;
+}
+
+/** The parts of a message: the header's entries checked for trust, and not yet for sense. */
+function split(reader: Reader): Parts {
+  const parts = headOf(reader, Tag.Array) ? reader.size : 0;
+  if (parts < 2 || parts > 3) {
+    throw new ReadError("an envelope is an array of two or three: [kind, header, body]");
+  }
+  if (!headOf(reader, Tag.UInt)) throw new ReadError("the kind of an envelope is an unsigned integer");
+  const kind = reader.scalar as Uint;
+  const entries = reader.entries();
+  let body: Uint8Array | undefined;
+  let wrongBody: string | undefined;
+  if (parts === 3) {
+    const start = reader.at;
+    reader.head();
+    if (reader.tag === Tag.Bin) {
+      const at = reader.take(reader.size);
+      body = reader.bytes.subarray(at, reader.at);
+    } else if (reader.tag !== Tag.Nil) {
+      wrongBody = nameOf(reader.tag);
+      // The rules of headers do not hold inside a body; it is passed over to know where the message ends.
+      reader.at = start;
+      reader.skip();
+    }
+  }
+  if (reader.at !== reader.bytes.length) throw new ReadError("bytes follow the envelope");
+  return { kind, entries, body, wrongBody };
+}
