@@ -63,7 +63,12 @@ export class Reader {
   at = 0;
   private readonly view: DataView;
 
-  constructor(readonly bytes: Uint8Array) {
+  readonly bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    // A Node `Buffer` is a Uint8Array whose `slice` is no copy.
+    const isPlain = bytes.constructor === Uint8Array;
+    this.bytes = isPlain ? bytes : new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
