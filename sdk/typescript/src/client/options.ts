@@ -94,7 +94,8 @@ export function specOf(
   more: Partial<CallSpec["header"]> | undefined, window: number | undefined,
 ): CallSpec {
   if (options === undefined && more === undefined) {
-    const spec = { header: { capability }, budget: undefined, window, payload };
+    const isPlain = window === undefined && payload.contentType === undefined;
+    const spec = { header: { capability }, budget: undefined, window, payload, isPlain };
     if (!known.has(capability)) check(spec);
     if (known.size < 1024) known.add(capability);
     return spec;

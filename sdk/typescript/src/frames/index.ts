@@ -1,6 +1,7 @@
 /** Whole messages: an envelope `[kind, header, body]` around a header. */
 
 import { nameOf, Reader, ReadError, Tag, Writer, type Entry } from "../codec/index.js";
+import { KEEP_MS_MADE } from "../limits.js";
 import { FieldError, type Uint } from "./fields.js";
 import * as headers from "./headers.js";
 import type { Table } from "./table.js";
@@ -114,6 +115,36 @@ export function encodeToHub<K extends keyof ToHub>(kind: K, header: ToHub[K], bo
 /** Writes a message of the hub. */
 export function encodeToAgent<K extends keyof ToAgent>(kind: K, header: ToAgent[K], body?: Uint8Array): Uint8Array {
   return encode(toAgent[kind]!, kind, header, body);
+}
+
+/** Parts of a CALL that are the same in every one: `[10, {id: …, request_id: …, keep_ms: 600000, capability: …}, body]`. */
+const PLAIN = { head: pack((w) => (w.array(3), w.int(Kind.Call), w.map(4), w.str("id"))), requestId: pack((w) => w.str("request_id")) };
+const plainNames = new Map<string, Uint8Array>();
+/** Names that are kept written; a program that makes up names must not fill memory with them. */
+const PLAIN_NAMES_MAX = 1024;
+
+function pack(write: (out: Writer) => unknown): Uint8Array {
+  const own = new Writer();
+  write(own);
+  return own.take();
+}
+
+/** Writes a CALL that says nothing but the id that the SDK made, and its capability: most of them. */
+export function encodePlainCall(id: Uint, requestId: string, capability: string, body?: Uint8Array): Uint8Array {
+  let rest = plainNames.get(capability);
+  if (rest === undefined) {
+    rest = pack((w) => (w.str("keep_ms"), w.int(KEEP_MS_MADE), w.str("capability"), w.str(capability)));
+    if (plainNames.size < PLAIN_NAMES_MAX) plainNames.set(capability, rest);
+  }
+  out.reset();
+  out.raw(PLAIN.head);
+  out.int(id);
+  out.raw(PLAIN.requestId);
+  out.str(requestId);
+  out.raw(rest);
+  if (body === undefined) out.nil();
+  else out.bin(body);
+  return out.take();
 }
 
 /** Reads a message of an agent. @throws FrameError */

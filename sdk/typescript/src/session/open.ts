@@ -1,7 +1,7 @@
 /** One call that this agent asked for: what it says, and what came of it so far. */
 
 import { CallError, failureOf, type ErrorCode } from "../errors.js";
-import { encodeToHub, Kind, type Result, type Uint } from "../frames/index.js";
+import { encodePlainCall, encodeToHub, Kind, type Result, type Uint } from "../frames/index.js";
 import { KEEP_MS_MADE } from "../limits.js";
 import { Flow } from "./flow.js";
 import type { CallSpec, Now } from "./types.js";
@@ -87,7 +87,10 @@ export class Open {
   }
 
   encode(id: Uint, budget: number | undefined): Uint8Array {
-    const { header, window, payload } = this.spec;
+    const { header, window, payload, isPlain } = this.spec;
+    // No bytes are no body: nothing, which a schema can allow, and no MessagePack that breaks off.
+    const body = payload.bytes.length > 0 ? payload.bytes : undefined;
+    if (isPlain === true) return encodePlainCall(id, this.requestId, header.capability, body);
     const isMade = header.request_id === undefined && header.keep_ms === undefined;
     const message = {
       ...header,
@@ -101,7 +104,6 @@ export class Open {
       credit: window === undefined ? undefined : this.isFanOut ? window : this.flow.window,
       content_type: payload.contentType,
     };
-    // No bytes are no body: nothing, which a schema can allow, and no MessagePack that breaks off.
-    return encodeToHub(Kind.Call, message, payload.bytes.length > 0 ? payload.bytes : undefined);
+    return encodeToHub(Kind.Call, message, body);
   }
 }

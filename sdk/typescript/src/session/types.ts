@@ -28,6 +28,8 @@ export interface CallSpec {
   /** First window of a stream in chunks; `undefined`: no stream. */
   window: number | undefined;
   payload: Payload;
+  /** It says nothing but its capability and its body. */
+  isPlain?: boolean;
 }
 
 /** Phase one: a provider has the call. Says nothing about success. */
