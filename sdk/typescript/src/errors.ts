@@ -3,37 +3,40 @@
 import { decode } from "./codec/index.js";
 import type { AttemptHeader, Result } from "./frames/index.js";
 
-/** Codes of the protocol's table, with whether trying again can help. */
-const RETRYABLE = {
-  no_instance: true,
-  no_capability: false,
-  unauthorized: false,
-  invalid_request: false,
-  schema_mismatch: false,
-  payload_too_large: false,
-  overloaded: true,
-  rate_limited: true,
-  accept_timeout: true,
-  timeout: true,
-  budget_exhausted: false,
-  agent_lost: false,
-  circuit_open: true,
-  handler_error: false,
-  unsupported: false,
-  cancelled: false,
-  degraded: false,
-  idempotency_conflict: false,
-  shutting_down: true,
-  orphaned: false,
-  internal: false,
-  unknown_kind: false,
+/**
+ * Codes of the protocol's table. `r`: trying again can help. What a code tells of a call whose ACCEPT was not seen: `y`, a
+ * provider had it (a RESULT that came first stands for ACCEPT); `n`, none had it; neither, it may have.
+ */
+const CODES = {
+  no_instance: "rn",
+  no_capability: "n",
+  unauthorized: "n",
+  invalid_request: "n",
+  schema_mismatch: "n",
+  payload_too_large: "n",
+  overloaded: "rn",
+  rate_limited: "rn",
+  accept_timeout: "r",
+  timeout: "ry",
+  budget_exhausted: "",
+  agent_lost: "",
+  circuit_open: "rn",
+  handler_error: "y",
+  unsupported: "n",
+  cancelled: "",
+  degraded: "",
+  idempotency_conflict: "n",
+  shutting_down: "rn",
+  orphaned: "",
+  internal: "",
+  unknown_kind: "n",
 } as const;
 
 /**
  * Why a call failed: a code of the protocol, one of the SDK's own (`interrupted`: a stream without its end; `decode`: the
  * result cannot be read; `closed`: this agent has ended), or a word that a later hub knows.
  */
-export type ErrorCode = keyof typeof RETRYABLE | "interrupted" | "decode" | "closed" | (string & {});
+export type ErrorCode = keyof typeof CODES | "interrupted" | "decode" | "closed" | (string & {});
 
 /** Whether a provider had the call when it failed: whether it may have had an effect. */
 export type Accepted = "yes" | "no" | "unknown";
@@ -50,9 +53,13 @@ export interface Attempt {
   reason: string;
 }
 
+function says(code: string, letter: string): boolean {
+  return Object.hasOwn(CODES, code) && CODES[code as keyof typeof CODES].includes(letter);
+}
+
 /** Whether the table says that another try can help. */
 export function isRetryable(code: ErrorCode): boolean {
-  return Object.hasOwn(RETRYABLE, code) && RETRYABLE[code as keyof typeof RETRYABLE];
+  return says(code, "r");
 }
 
 /** What is known of a failed call besides its code and message. */
@@ -102,16 +109,8 @@ export class CallError extends Error {
   }
 }
 
-/** Codes that tell that a provider had the call, although no ACCEPT was seen: a RESULT that came first stands for it. */
-const HAD = new Set<string>(["handler_error", "timeout"]);
-/** Codes that tell that none had it. */
-const HAD_NOT = new Set<string>([
-  "no_instance", "no_capability", "unauthorized", "invalid_request", "schema_mismatch", "payload_too_large", "overloaded",
-  "rate_limited", "circuit_open", "unsupported", "idempotency_conflict", "shutting_down", "unknown_kind",
-]);
-
 function acceptedByCode(code: string): Accepted {
-  return HAD.has(code) ? "yes" : HAD_NOT.has(code) ? "no" : "unknown";
+  return says(code, "y") ? "yes" : says(code, "n") ? "no" : "unknown";
 }
 
 /** One that a provider had is enough; that none had it must be certain of all tries. */

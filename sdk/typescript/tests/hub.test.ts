@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { CallError, HandlerError, Raw, Timestamp, type Agent, type Context, type Handled } from "../src/node.js";
+import { CallError, Directory, HandlerError, Raw, Timestamp, type Agent, type Context, type Handled } from "../src/node.js";
 import { Hub } from "./support/hub.js";
 import { signalled } from "./support/signal.js";
 
@@ -37,7 +37,7 @@ test("CODEC-4 big integers, bytes, text, moments and keys of any type come back 
     [],
   ];
   for (const value of values) assert.deepEqual(await caller.call("echo", value), value);
-  const fine = (await caller.call("echo", new Timestamp(5n, 123))) as Timestamp;
+  const fine = await caller.call<Timestamp>("echo", new Timestamp(5n, 123));
   assert.deepEqual([fine.seconds, fine.nanoseconds], [5n, 123]);
 });
 
@@ -67,7 +67,7 @@ test("PROV-6 a handler's own failure reaches the caller with its code, and one t
     throw new TypeError("a bug");
   });
   const failure = (input: string): Promise<CallError> =>
-    caller.call("fails", input).then(() => assert.fail("it did not fail"), (error: CallError) => error);
+    caller.call("fails", input).then(() => assert.fail("it did not fail"), (error: unknown) => error as CallError);
   const own = await failure("own");
   assert.ok(own instanceof CallError);
   assert.deepEqual([own.code, own.accepted, own.retryable], ["handler_error", "yes", false]);
@@ -136,7 +136,7 @@ test("CALL-10 notify ends with phase one", async () => {
 test("CALL-11 a fan-out gives each agent's part, and one agent's failure is its own", async () => {
   const others = await Promise.all(["voter-a", "voter-b"].map((name) => hub.agent(name)));
   others.forEach((agent, i) => agent.provide("vote", () => (i === 0 ? "yes" : Promise.reject(new Error("no vote")))));
-  await caller.directory().until((directory) => directory.offering("vote").length === 2);
+  await new Directory(caller).until((directory) => directory.offering("vote").length === 2);
   const { parts, summary } = await caller.callAll<string>("vote");
   assert.deepEqual(summary, { targets: 2, completed: 1, failed: 1 });
   const byTarget = Object.fromEntries(parts.map((part) => [part.target, part.ok ? part.reply.body : part.error.code]));
@@ -193,7 +193,7 @@ test("DISC-1 agents and capabilities are listed", async () => {
 });
 
 test("DISC-2 a directory follows who comes and goes", async () => {
-  const directory = caller.directory();
+  const directory = new Directory(caller);
   const guest = await hub.agent("guest");
   await directory.until((now) => now.isFresh && now.get("guest")?.status === "ready");
   await guest.close();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import type { CallError } from "../src/node.js";
+import { Directory, type CallError } from "../src/node.js";
 import { Hub } from "./support/hub.js";
 import { signalled } from "./support/signal.js";
 
@@ -78,7 +78,7 @@ test("K13 after a restart every capability and every watch is live before a call
   const caller = await hub.agent("asker");
   for (const name of ["a", "b", "c", "d"]) provider.provide(`many.${name}`, () => name);
   await provider.sync();
-  const directory = caller.directory();
+  const directory = new Directory(caller);
   await directory.until((now) => now.offering("many.d").length === 1);
   await hub.kill();
   await directory.until((now) => !now.isFresh);

@@ -20,7 +20,7 @@ test("CONN-3 HELLO comes first and names every capability, and nothing else leav
   assert.equal(hello?.kind, Kind.Hello);
   assert.deepEqual(hello.header.capabilities, [{ name: "work" }]);
   rig.hub(Kind.Welcome, { session: "s", hub: "h", features: [], keepalive_ms: 5000, suspect_ms: 15_000, gone_ms: 30_000, max_message: 1000, max_in_flight: 4, granted: { provide: [], call: [] }, warnings: ["careful"] });
-  assert.equal(rig.doneOf("ready")[0]?.warnings[0], "careful");
+  assert.equal(rig.doneOf("warn")[0]?.text, "the hub warns: careful");
   assert.equal(rig.sent()[0]?.kind, Kind.Call);
 });
 

@@ -1,6 +1,6 @@
 /** What programs use: one agent, with any number of calls and handlers over one connection. */
 
-import { encode } from "../codec/index.js";
+import { encode, utf8Length } from "../codec/index.js";
 import { CallError, ConnectError, type CloseReason } from "../errors.js";
 import { CREDIT_DEFAULT, MAX_CONCURRENCY_DEFAULT, MESSAGE_BYTES_DEFAULT } from "../limits.js";
 import type { Status } from "../frames/index.js";
@@ -10,7 +10,7 @@ import { Registration } from "../session/registration.js";
 import { pairs, type Acceptance, type CallSpec, type End, type Invocation, type RunKey, type Served } from "../session/types.js";
 import { addressOf, type Environment } from "../transport/index.js";
 import { CallStream, PendingCall } from "./calls.js";
-import { Directory, pages, type AgentFilter, type AgentInfo, type CapabilityInfo } from "./discover.js";
+import { pages, type AgentFilter, type AgentInfo, type CapabilityInfo } from "./discover.js";
 import { Driver } from "./driver.js";
 import { PendingFanOut } from "./fan-out.js";
 import { Health, type HealthReport, type LoadReport } from "./health.js";
@@ -49,7 +49,13 @@ export interface AgentOptions {
   /** Asked before heartbeats, each half of 5 s: what the agent has to say of its health and load. */
   health?: () => HealthReport | Promise<HealthReport>;
   /** Gets what the SDK has to say. Default: warnings to `console.warn`, nothing else. */
-  log?: (level: "debug" | "info" | "warn", text: string) => void;
+  log?: (level: "info" | "warn", text: string) => void;
+}
+
+/** Who keeps something of the hub's in memory. */
+interface Follower {
+  stale(): void;
+  close(): void;
 }
 
 interface Offered {
@@ -64,29 +70,29 @@ export class Agent {
   readonly instance: string;
   /** @internal */
   readonly environment: Environment;
-  private readonly driver: Driver;
-  private readonly offered = new Map<string, Offered>();
-  private readonly runs = new Map<RunKey, Run>();
-  private readonly directories = new Set<Directory>();
-  private readonly box: Inbox;
-  private readonly options: AgentOptions;
-  private readonly health: Health;
-  private maxMessage = MESSAGE_BYTES_DEFAULT;
-  private lastReason = "";
-  private reason: CloseReason | undefined;
-  private readonly whenClosed: Promise<CloseReason>;
-  private onClosed!: (reason: CloseReason) => void;
-  private onReady: (() => void) | undefined;
+  readonly #driver: Driver;
+  readonly #offered = new Map<string, Offered>();
+  readonly #runs = new Map<RunKey, Run>();
+  readonly #followers = new Set<Follower>();
+  readonly #box: Inbox;
+  readonly #options: AgentOptions;
+  readonly #health: Health;
+  #maxMessage = MESSAGE_BYTES_DEFAULT;
+  #lastReason = "";
+  #reason: CloseReason | undefined;
+  readonly #whenClosed: Promise<CloseReason>;
+  #onClosed!: (reason: CloseReason) => void;
+  #onReady: (() => void) | undefined;
 
   /** @throws ConnectError `config` for options that cannot be. */
   constructor(options: AgentOptions, environment: Environment) {
-    const bytes = new TextEncoder().encode(options.agentId).length;
+    const bytes = utf8Length(options.agentId);
     if (bytes === 0 || bytes > 128) throw new ConnectError("config", `an agentId has 1 to 128 bytes, not ${bytes}`);
-    this.options = options;
+    this.#options = options;
     this.environment = environment;
     this.agentId = options.agentId;
     this.instance = crypto.randomUUID();
-    this.whenClosed = new Promise((resolve) => (this.onClosed = resolve));
+    this.#whenClosed = new Promise((resolve) => (this.#onClosed = resolve));
     const { service, version, calls, maxConcurrency = MAX_CONCURRENCY_DEFAULT } = options;
     const more = { service, version, labels: pairs(options.labels), calls };
     const registration = new Registration(options.agentId, this.instance, maxConcurrency, more);
@@ -98,9 +104,9 @@ export class Agent {
       hasStore: options.dedupe !== undefined,
       canPing: environment.canPing,
     });
-    this.driver = new Driver(session, addressOf(options.url), environment, this.events());
-    this.box = new Inbox(() => this.driver);
-    this.health = new Health(environment, options.health, (load) => this.driver.handle({ is: "setLoad", load }));
+    this.#driver = new Driver(session, addressOf(options.url), environment, this.#events());
+    this.#box = new Inbox(() => this.#driver);
+    this.#health = new Health(environment, options.health, (load) => this.#driver.handle({ is: "setLoad", load }));
     try {
       registration.hello({ running: 0, waiting: 0 });
     } catch (error) {
@@ -108,64 +114,65 @@ export class Agent {
     }
   }
 
-  private events(): ConstructorParameters<typeof Driver>[3] {
+  #events(): ConstructorParameters<typeof Driver>[3] {
     return {
-      ready: (maxMessage) => {
-        this.maxMessage = maxMessage;
-        this.onReady?.();
+      ready: (maxMessage, session) => {
+        this.#log("info", `session ${session} is open`);
+        this.#maxMessage = maxMessage;
+        this.#onReady?.();
       },
       lost: (reason) => {
-        this.lastReason = reason;
-        for (const directory of this.directories) directory.stale();
+        this.#log("info", `not connected: ${reason}`);
+        this.#lastReason = reason;
+        for (const follower of this.#followers) follower.stale();
       },
-      run: (call) => this.run(call),
-      grant: (run, n) => this.runs.get(run)?.grant(n),
-      cancelRun: (run) => this.runs.get(run)?.cancel(),
-      arrived: (end) => this.box.arrived(end),
-      hand: (key, taskId) => this.hand(key, taskId),
-      recall: (run, intent) => void this.recall(run, intent),
-      keep: (intent, served) => void this.keep(intent, served),
-      log: (level, text) => this.log(level, text),
-      stopped: (reason) => this.stopped(reason),
+      run: (call) => this.#run(call),
+      grant: (run, n) => this.#runs.get(run)?.grant(n),
+      cancelRun: (run) => this.#runs.get(run)?.cancel(),
+      arrived: (end) => this.#box.arrived(end),
+      hand: (key, taskId) => this.#hand(key, taskId),
+      recall: (run, intent) => void this.#recall(run, intent),
+      keep: (intent, served) => void this.#keep(intent, served),
+      log: (level, text) => this.#log(level, text),
+      stopped: (reason) => this.#stopped(reason),
     };
   }
 
-  private log(level: "debug" | "info" | "warn", text: string): void {
-    if (this.options.log !== undefined) this.options.log(level, text);
+  #log(level: "info" | "warn", text: string): void {
+    if (this.#options.log !== undefined) this.#options.log(level, text);
     else if (level === "warn") console.warn(`agent-reach: ${text}`);
   }
 
   /** @internal The first session. */
   async connect(): Promise<this> {
-    const timeout = this.options.connectTimeoutMs ?? 30_000;
-    const cancel = this.environment.timer(timeout, () => this.driver.handle({ is: "close", within: 0 }));
-    this.driver.start();
+    const timeout = this.#options.connectTimeoutMs ?? 30_000;
+    const cancel = this.environment.timer(timeout, () => this.#driver.handle({ is: "close", within: 0 }));
+    this.#driver.start();
     const ready = new Promise<undefined>((resolve) => {
-      this.onReady = () => resolve(undefined);
-      if (this.driver.isReady) resolve(undefined);
+      this.#onReady = () => resolve(undefined);
+      if (this.#driver.isReady) resolve(undefined);
     });
-    const reason = await Promise.race([ready, this.whenClosed]);
+    const reason = await Promise.race([ready, this.#whenClosed]);
     cancel();
-    this.onReady = undefined;
+    this.#onReady = undefined;
     if (reason === undefined) {
-      this.health.start();
+      this.#health.start();
       return this;
     }
     if (reason.kind === "goodbye") throw new ConnectError("refused", reason.message, reason.code);
     if (reason.kind === "connect") throw reason.error ?? new ConnectError("config", reason.message);
-    throw new ConnectError("timeout", `no session within ${timeout} ms; last failure: ${this.lastReason || "none"}`);
+    throw new ConnectError("timeout", `no session within ${timeout} ms; last failure: ${this.#lastReason || "none"}`);
   }
 
-  private stopped(reason: CloseReason): void {
-    this.reason = reason;
-    for (const run of this.runs.values()) run.cancel();
-    this.runs.clear();
-    for (const directory of this.directories) directory.close();
-    this.directories.clear();
-    this.box.close();
-    this.health.stop();
-    this.driver.end();
-    this.onClosed(reason);
+  #stopped(reason: CloseReason): void {
+    this.#reason = reason;
+    for (const run of this.#runs.values()) run.cancel();
+    this.#runs.clear();
+    for (const follower of this.#followers) follower.close();
+    this.#box.close();
+    this.#health.stop();
+    this.#driver.end();
+    this.#onClosed(reason);
   }
 
   /**
@@ -186,8 +193,8 @@ export class Agent {
     const offer = offerOf(name, options);
     // What cannot be written must not fail in the middle of a session.
     new Registration("x", "x", 1).update({ running: 0, waiting: 0 }, { add: [offer.header] });
-    this.offered.set(offer.header.name, { handler: handler as Handler, options });
-    this.driver.handle({ is: "add", offer });
+    this.#offered.set(offer.header.name, { handler: handler as Handler, options });
+    this.#driver.handle({ is: "add", offer });
     return this;
   }
 
@@ -196,55 +203,55 @@ export class Agent {
    * a small call is made behind them; its failure is an answer too.
    */
   async sync(): Promise<void> {
-    await this.call("hub.agents.get", { agent_id: this.agentId }).catch((error: CallError) => {
-      if (error.code === "closed") throw error;
+    await this.call("hub.agents.get", { agent_id: this.agentId }).catch((error: unknown) => {
+      if (error instanceof CallError && error.code === "closed") throw error;
     });
   }
 
   /** Takes a capability back. Its handlers that run go on. */
   withdraw(name: string): void {
-    this.offered.delete(nameOf(name));
-    this.driver.handle({ is: "remove", name: nameOf(name) });
+    this.#offered.delete(nameOf(name));
+    this.#driver.handle({ is: "remove", name: nameOf(name) });
   }
 
-  private run(call: Invocation): void {
-    const offered = this.offered.get(call.header.capability);
-    const run = new Run(this, call, (input) => this.driver.handle(input), () => this.maxMessage);
-    this.runs.set(call.run, run);
+  #run(call: Invocation): void {
+    const offered = this.#offered.get(call.header.capability);
+    const run = new Run(this, call, (input) => this.#driver.handle(input), () => this.#maxMessage);
+    this.#runs.set(call.run, run);
     const finish = (outcome: Parameters<Parameters<Run["start"]>[2]>[0]): void => {
-      this.runs.delete(call.run);
-      this.driver.handle({ is: "finished", run: call.run, outcome });
+      this.#runs.delete(call.run);
+      this.#driver.handle({ is: "finished", run: call.run, outcome });
     };
     // Withdrawn while the call waited for its turn.
     if (offered === undefined) return finish({ failure: { code: "unsupported", message: "withdrawn", retryable: false } });
     run.start(offered.handler, offered.options, finish);
   }
 
-  private hand(key: number, taskId: string): void {
-    const end = this.box.take(taskId);
-    if (end !== undefined) this.driver.give(key, end);
+  #hand(key: number, taskId: string): void {
+    const end = this.#box.take(taskId);
+    if (end !== undefined) this.#driver.give(key, end);
   }
 
-  private async recall(run: RunKey, intent: string): Promise<void> {
+  async #recall(run: RunKey, intent: string): Promise<void> {
     let served: Served | undefined;
     try {
-      const bytes = await this.options.dedupe?.get(intent);
+      const bytes = await this.#options.dedupe?.get(intent);
       served = bytes === undefined ? undefined : unpackServed(bytes);
     } catch (error) {
-      this.log("warn", `the dedupe store could not be asked: ${(error as Error).message}`);
+      this.#log("warn", `the dedupe store failed: ${(error as Error).message}`);
     }
-    this.driver.handle({ is: "recalled", run, served });
+    this.#driver.handle({ is: "recalled", run, served });
   }
 
-  private async keep(intent: string, served: Served): Promise<void> {
+  async #keep(intent: string, served: Served): Promise<void> {
     try {
-      await this.options.dedupe?.set(intent, packServed(served));
+      await this.#options.dedupe?.set(intent, packServed(served));
     } catch (error) {
-      this.log("warn", `the dedupe store could not keep an end: ${(error as Error).message}`);
+      this.#log("warn", `the dedupe store failed: ${(error as Error).message}`);
     }
   }
 
-  private spec(
+  #spec(
     capability: string, body: unknown, options?: CallOptions & TaskOptions & CallAllOptions,
     more?: Partial<CallSpec["header"]>, window?: number,
   ): CallSpec {
@@ -264,25 +271,25 @@ export class Agent {
    * the result.
    */
   call<T = unknown>(capability: string, body?: unknown, options?: CallOptions): PendingCall<T> {
-    return new PendingCall<T>(this.driver, this.spec(capability, body, options), options?.signal);
+    return new PendingCall<T>(this.#driver, this.#spec(capability, body, options), options?.signal);
   }
 
   /** Calls a capability whose result comes in pieces. */
   stream<C = unknown, R = unknown>(capability: string, body?: unknown, options?: StreamOptions): CallStream<C, R> {
     const window = options?.window ?? CREDIT_DEFAULT;
-    return new CallStream<C, R>(this.driver, this.spec(capability, body, options, undefined, window), window, options?.signal);
+    return new CallStream<C, R>(this.#driver, this.#spec(capability, body, options, undefined, window), window, options?.signal);
   }
 
   /** Calls all agents that have a capability, or several. */
   callAll<T = unknown, C = unknown>(capability: string, body?: unknown, options?: CallAllOptions): PendingFanOut<T, C> {
     const select = options?.select ?? (options?.agents === undefined ? "all" : undefined);
-    const spec = this.spec(capability, body, options, { select }, options?.window);
-    return new PendingFanOut<T, C>(this.driver, spec, options?.window, options?.signal);
+    const spec = this.#spec(capability, body, options, { select }, options?.window);
+    return new PendingFanOut<T, C>(this.#driver, spec, options?.window, options?.signal);
   }
 
   /** Calls a capability, and waits for phase one alone: somebody has it. */
   async notify(capability: string, body?: unknown, options?: CallOptions): Promise<Acceptance | undefined> {
-    const pending = new PendingCall(this.driver, this.spec(capability, body, options, { mode: "notify" }), options?.signal);
+    const pending = new PendingCall(this.#driver, this.#spec(capability, body, options, { mode: "notify" }), options?.signal);
     await pending;
     return pending.accepted();
   }
@@ -290,13 +297,13 @@ export class Agent {
   /** Submits a task. Resolves when the hub has stored it. @throws CallError */
   async submit<T = unknown>(capability: string, body?: unknown, options?: TaskOptions): Promise<TaskHandle<T>> {
     const window = options?.progress === false ? undefined : CREDIT_DEFAULT;
-    const spec = this.spec(capability, body, options, { mode: "task" }, window);
-    return new TaskHandle<T>(this, this.driver).submit(spec, options?.signal);
+    const spec = this.#spec(capability, body, options, { mode: "task" }, window);
+    return new TaskHandle<T>(this, this.#driver).submit(spec, options?.signal);
   }
 
   /** A handle on a task that was submitted before. */
   task<T = unknown>(taskId: string): TaskHandle<T> {
-    return new TaskHandle<T>(this, this.driver).known(taskId);
+    return new TaskHandle<T>(this, this.#driver).known(taskId);
   }
 
   /** This identity's tasks, the newest first, all pages. */
@@ -306,7 +313,7 @@ export class Agent {
 
   /** Results of tasks that no handle waits for. */
   get inbox(): Inbox {
-    return this.box;
+    return this.#box;
   }
 
   /** @internal The end of a task as `hub.tasks.get` shows it. */
@@ -332,42 +339,45 @@ export class Agent {
     return pages<CapabilityInfo>(this, "hub.capabilities.list", "capabilities", {}, (one) => one.name, "after");
   }
 
-  /** The agents in memory, kept fresh by the hub. Close it when it is no longer needed; the agent's end does too. */
-  directory(): Directory {
-    const directory = new Directory(this);
-    this.directories.add(directory);
-    return directory;
+  /** @internal Tells a follower when the connection is lost, until the agent ends. */
+  follow(follower: Follower): void {
+    this.#followers.add(follower);
+  }
+
+  /** @internal */
+  unfollow(follower: Follower): void {
+    this.#followers.delete(follower);
   }
 
   /** Says `ready`, `degraded` or `draining`, now and in each later session. */
   setStatus(status: Status): void {
-    this.driver.handle({ is: "setStatus", status });
+    this.#driver.handle({ is: "setStatus", status });
   }
 
   /** Says more of the load than the SDK counts itself, now and with each heartbeat. */
   setLoad(load: LoadReport): void {
-    this.health.set(load);
+    this.#health.set(load);
   }
 
   /** Whether a session is open at present. Calls wait while there is none. */
   get isConnected(): boolean {
-    return this.driver.isReady;
+    return this.#driver.isReady;
   }
 
   /** Whether the agent has ended. */
   get isClosed(): boolean {
-    return this.reason !== undefined;
+    return this.#reason !== undefined;
   }
 
   /** Resolves when the agent has ended, with why. */
   closed(): Promise<CloseReason> {
-    return this.whenClosed;
+    return this.#whenClosed;
   }
 
   /** Takes nothing new, lets handlers end within `withinMs` (default `drainMs`), says GOODBYE. Can be called again. */
-  close(withinMs = this.options.drainMs ?? 10_000): Promise<CloseReason> {
-    this.driver.handle({ is: "close", within: withinMs });
-    return this.whenClosed;
+  close(withinMs = this.#options.drainMs ?? 10_000): Promise<CloseReason> {
+    this.#driver.handle({ is: "close", within: withinMs });
+    return this.#whenClosed;
   }
 
   /** Serves until the agent ends. SIGTERM and SIGINT close it; a second one ends it at once. */
@@ -378,7 +388,7 @@ export class Agent {
       void this.close(signals > 1 ? 0 : undefined);
     });
     try {
-      return await this.whenClosed;
+      return await this.#whenClosed;
     } finally {
       end?.();
     }

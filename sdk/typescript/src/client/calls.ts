@@ -28,20 +28,15 @@ export function typed<T>(end: End): TypedEnd<T> {
   }
 }
 
-/** Resolves with the end, or rejects with its error. */
-export function settle<T, U>(end: TypedEnd<T>, take: (reply: Reply<T>) => U): Promise<U> {
-  return "error" in end ? Promise.reject(end.error) : Promise.resolve(take(end.reply));
-}
-
 /** What calls have in common: one end, phase one, and a way to let go. */
 export abstract class Asked<T> implements CallSink {
   protected readonly key: CallKey;
   protected acceptance: Acceptance | undefined;
-  private end: End | undefined;
-  private typedEnd: TypedEnd<T> | undefined;
+  #end: End | undefined;
+  #typedEnd: TypedEnd<T> | undefined;
   /** Who waits for something to happen. Few calls have more than one. */
-  private waiters: (() => void)[] = [];
-  private unlisten: (() => void) | undefined;
+  #waiters: (() => void)[] = [];
+  #unlisten: (() => void) | undefined;
 
   constructor(
     protected readonly driver: Driver,
@@ -50,14 +45,14 @@ export abstract class Asked<T> implements CallSink {
   ) {
     if (signal?.aborted === true) {
       this.key = -1;
-      this.end = { error: new CallError("cancelled", "aborted before it was sent", { accepted: "no" }) };
+      this.#end = { error: new CallError("cancelled", "aborted before it was sent", { accepted: "no" }) };
       return;
     }
     this.key = driver.register(this);
     if (signal !== undefined) {
       const abort = (): void => this.cancel();
       signal.addEventListener("abort", abort, { once: true });
-      this.unlisten = () => signal.removeEventListener("abort", abort);
+      this.#unlisten = () => signal.removeEventListener("abort", abort);
     }
     driver.handle({ is: "open", key: this.key, spec });
   }
@@ -65,7 +60,7 @@ export abstract class Asked<T> implements CallSink {
   /** @internal */
   onEvent(event: CallEvent): void {
     if (event.is === "accepted") this.acceptance = this.acceptance?.wouldTimeout === true ? this.acceptance : event.acceptance;
-    else if (event.is === "ended") this.finish(event.end);
+    else if (event.is === "ended") this.#finish(event.end);
     else this.onPiece(event);
     this.wake();
   }
@@ -73,16 +68,16 @@ export abstract class Asked<T> implements CallSink {
   /** A chunk, or one target's part. */
   protected onPiece(_: CallEvent): void {}
 
-  private finish(end: End): void {
-    if (this.end !== undefined) return;
-    this.end = end;
-    this.unlisten?.();
+  #finish(end: End): void {
+    if (this.#end !== undefined) return;
+    this.#end = end;
+    this.#unlisten?.();
   }
 
   protected wake(): void {
-    if (this.waiters.length === 0) return;
-    const waiters = this.waiters;
-    this.waiters = [];
+    if (this.#waiters.length === 0) return;
+    const waiters = this.#waiters;
+    this.#waiters = [];
     for (const waiter of waiters) waiter();
   }
 
@@ -91,7 +86,7 @@ export abstract class Asked<T> implements CallSink {
     return new Promise((resolve) => {
       const tryNow = (): void => {
         const found = look();
-        if (found === undefined) this.waiters.push(tryNow);
+        if (found === undefined) this.#waiters.push(tryNow);
         else resolve(found);
       };
       tryNow();
@@ -99,11 +94,11 @@ export abstract class Asked<T> implements CallSink {
   }
 
   protected get ended(): End | undefined {
-    return this.end;
+    return this.#end;
   }
 
   protected typed(): TypedEnd<T> | undefined {
-    return (this.typedEnd ??= this.end === undefined ? undefined : typed<T>(this.end));
+    return (this.#typedEnd ??= this.#end === undefined ? undefined : typed<T>(this.#end));
   }
 
   /**
@@ -112,41 +107,40 @@ export abstract class Asked<T> implements CallSink {
    * @throws CallError when the call failed before.
    */
   async accepted(): Promise<Acceptance | undefined> {
-    const end = await this.until(() => this.acceptance ?? this.end);
+    const end = await this.until(() => this.acceptance ?? this.#end);
     if ("error" in end) throw end.error;
     return this.acceptance;
   }
 
   /** Waits until the provider says that it will miss `preferredTimeoutMs`; `undefined` when the call ends without that. */
   async wouldTimeout(): Promise<Acceptance | undefined> {
-    await this.until(() => (this.acceptance?.wouldTimeout === true ? true : this.end));
+    await this.until(() => (this.acceptance?.wouldTimeout === true ? true : this.#end));
     return this.acceptance?.wouldTimeout === true ? this.acceptance : undefined;
   }
 
   /** Nobody wants it any more: it fails with `cancelled` at once, and its handler is told. */
   cancel(): void {
-    if (this.end === undefined) this.driver.handle({ is: "cancel", key: this.key });
+    if (this.#end === undefined) this.driver.handle({ is: "cancel", key: this.key });
   }
 
   /** Asks the provider to stop, and leaves the end to it: `cancelled`, or a result that was there before. */
   withdraw(): void {
-    if (this.end === undefined) this.driver.handle({ is: "withdraw", key: this.key });
+    if (this.#end === undefined) this.driver.handle({ is: "withdraw", key: this.key });
   }
 }
 
 /** A call under way: `await` gives its result. */
 export class PendingCall<T> extends Asked<T> implements PromiseLike<T> {
-  private promise: Promise<T> | undefined;
+  #promise: Promise<T> | undefined;
 
   /** Waits for the result. @throws CallError */
-  // eslint-disable-next-line unicorn/no-thenable -- a call is meant to be awaited
   then<A = T, B = never>(
     ok?: ((value: T) => A | PromiseLike<A>) | null,
     fail?: ((error: CallError) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     // Made when somebody waits: a call that nobody waits for must not end the process with an unhandled rejection.
-    this.promise ??= new Promise((resolve, reject) => this.whenEnded(resolve, reject));
-    return this.promise.then(ok, fail);
+    this.#promise ??= new Promise((resolve, reject) => this.#whenEnded(resolve, reject));
+    return this.#promise.then(ok, fail);
   }
 
   /** As `catch` of a promise. */
@@ -159,7 +153,7 @@ export class PendingCall<T> extends Asked<T> implements PromiseLike<T> {
     return this.then().finally(done);
   }
 
-  private whenEnded(resolve: (value: T) => void, reject: (error: CallError) => void): void {
+  #whenEnded(resolve: (value: T) => void, reject: (error: CallError) => void): void {
     void this.until(() => {
       const end = this.typed();
       if (end === undefined) return undefined;
@@ -182,26 +176,26 @@ const UNREAD_BYTES = 64 * 1024 * 1024;
 
 /** Pieces that came and were not taken, with the credit that goes back for those that are. */
 export class Unread<I> {
-  private readonly items: { item: I; bytes: number }[] = [];
-  private head = 0;
-  private bytes = 0;
+  readonly #items: { item: I; bytes: number }[] = [];
+  #head = 0;
+  #bytes = 0;
 
   /** False: more waits than is allowed. */
   push(item: I, payload: Payload | undefined): boolean {
     const bytes = (payload?.bytes.length ?? 0) + 64;
-    this.bytes += bytes;
-    this.items.push({ item, bytes });
-    return this.bytes <= UNREAD_BYTES;
+    this.#bytes += bytes;
+    this.#items.push({ item, bytes });
+    return this.#bytes <= UNREAD_BYTES;
   }
 
   shift(): I | undefined {
-    const first = this.items[this.head];
+    const first = this.#items[this.#head];
     if (first === undefined) return undefined;
-    this.head += 1;
-    this.bytes -= first.bytes;
-    if (this.head === this.items.length || this.head > 1024) {
-      this.items.splice(0, this.head);
-      this.head = 0;
+    this.#head += 1;
+    this.#bytes -= first.bytes;
+    if (this.#head === this.#items.length || this.#head > 1024) {
+      this.#items.splice(0, this.#head);
+      this.#head = 0;
     }
     return first.item;
   }
@@ -212,45 +206,48 @@ export class Unread<I> {
  * cancels the call.
  */
 export class CallStream<C, R> extends Asked<R> implements AsyncIterableIterator<C> {
-  private readonly unread = new Unread<Payload>();
-  private taken = 0;
+  readonly #unread = new Unread<Payload>();
+  #taken = 0;
+
+  readonly #window: number;
 
   constructor(
     driver: Driver,
     spec: CallSpec,
-    private readonly window: number,
+    window: number,
     signal?: AbortSignal,
   ) {
     super(driver, spec, signal);
+    this.#window = window;
   }
 
   /** @internal */
   protected override onPiece(event: CallEvent): void {
     // Events come while the base class still makes this object only if the call ends at once, and those are no pieces.
     if (event.is !== "chunk" || this.ended !== undefined) return;
-    if (!this.unread.push(event.payload, event.payload)) this.overflow();
+    if (!this.#unread.push(event.payload, event.payload)) this.#overflow();
   }
 
-  private overflow(): void {
+  #overflow(): void {
     this.onEvent({ is: "ended", end: { error: new CallError("overloaded", "more waits to be read than is allowed", { accepted: "yes" }) } });
     this.driver.handle({ is: "cancel", key: this.key });
   }
 
   /** The next piece. */
   async next(): Promise<IteratorResult<C, undefined>> {
-    const payload = await this.until(() => this.unread.shift() ?? this.ended);
+    const payload = await this.until(() => this.#unread.shift() ?? this.ended);
     if ("error" in payload) throw payload.error;
     if ("reply" in payload) return { done: true, value: undefined };
-    this.taken += 1;
+    this.#taken += 1;
     // Half a window at a time: an envelope for each piece would cost as much as the piece.
-    if (this.taken * 2 >= this.window) {
-      this.driver.handle({ is: "consumed", key: this.key, n: this.taken, target: undefined });
-      this.taken = 0;
+    if (this.#taken * 2 >= this.#window) {
+      this.driver.handle({ is: "consumed", key: this.key, n: this.#taken, target: undefined });
+      this.#taken = 0;
     }
-    return { done: false, value: this.read(payload) };
+    return { done: false, value: this.#read(payload) };
   }
 
-  private read(payload: Payload): C {
+  #read(payload: Payload): C {
     try {
       return fromPayload(payload) as C;
     } catch (error) {

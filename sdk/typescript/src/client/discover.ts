@@ -88,46 +88,50 @@ const PAUSE = 500;
 const PAUSE_MOST = 30_000;
 
 /**
- * The agents that this one may see, in memory and kept fresh by `hub.events.watch`: the state now, then each change, and
- * anew after each reconnect.
+ * The agents that an agent may see, in memory and kept fresh by `hub.events.watch`: the state now, then each change, and
+ * anew after each reconnect. Close it when it is no longer needed; the agent's end does too.
  */
 export class Directory {
-  private agents = new Map<string, AgentInfo>();
-  private next: Map<string, AgentInfo> | undefined;
-  private fresh = false;
-  private readonly ended = new AbortController();
-  private readonly listeners = new Set<() => void>();
+  #agents = new Map<string, AgentInfo>();
+  #next: Map<string, AgentInfo> | undefined;
+  #fresh = false;
+  readonly #ended = new AbortController();
+  readonly #listeners = new Set<() => void>();
 
   /** @internal */
-  constructor(private readonly agent: Agent) {
-    void this.run();
+  readonly #agent: Agent;
+
+  constructor(agent: Agent) {
+    this.#agent = agent;
+    agent.follow(this);
+    void this.#run();
   }
 
-  private async run(): Promise<void> {
+  async #run(): Promise<void> {
     let pause = PAUSE;
-    while (!this.ended.signal.aborted && !this.agent.isClosed) {
+    while (!this.#ended.signal.aborted && !this.#agent.isClosed) {
       try {
         const filter = { subjects: ["agents"] };
-        const stream = this.agent.stream<Told>("hub.events.watch", filter, { signal: this.ended.signal });
+        const stream = this.#agent.stream<Told>("hub.events.watch", filter, { signal: this.#ended.signal });
         for await (const told of stream) {
-          this.take(told);
+          this.#take(told);
           pause = PAUSE;
         }
       } catch {
         // Ended, refused, or the agent is closed: the next round finds out.
       }
       this.stale();
-      await this.rest(pause);
+      await this.#rest(pause);
       pause = Math.min(pause * 2, PAUSE_MOST);
     }
   }
 
   /** Waits so long, or until this is closed. */
-  private rest(ms: number): Promise<void> {
-    const { signal } = this.ended;
+  #rest(ms: number): Promise<void> {
+    const { signal } = this.#ended;
     if (signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
-      const cancel = this.agent.environment.timer(ms, resolve);
+      const cancel = this.#agent.environment.timer(ms, resolve);
       signal.addEventListener("abort", () => {
         cancel();
         resolve();
@@ -135,48 +139,48 @@ export class Directory {
     });
   }
 
-  private take(told: Told): void {
+  #take(told: Told): void {
     if (told.event === "snapshot") {
       // It comes in parts: what was known holds until the last of them.
-      this.next ??= new Map();
-      for (const agent of told.agents ?? []) this.next.set(agent.agent_id, agent);
+      this.#next ??= new Map();
+      for (const agent of told.agents ?? []) this.#next.set(agent.agent_id, agent);
       if (told.more === true) return;
-      this.agents = this.next;
-      this.next = undefined;
-      this.fresh = true;
+      this.#agents = this.#next;
+      this.#next = undefined;
+      this.#fresh = true;
     } else if (told.event === "agent.disconnected" && told.agent_id !== undefined) {
-      this.agents.delete(told.agent_id);
+      this.#agents.delete(told.agent_id);
     } else if (told.agent !== undefined) {
-      this.agents.set(told.agent.agent_id, told.agent);
+      this.#agents.set(told.agent.agent_id, told.agent);
     }
-    this.changed();
+    this.#changed();
   }
 
   /** @internal The connection is gone: what is known may be old. */
   stale(): void {
-    this.next = undefined;
-    if (!this.fresh) return;
-    this.fresh = false;
-    this.changed();
+    this.#next = undefined;
+    if (!this.#fresh) return;
+    this.#fresh = false;
+    this.#changed();
   }
 
-  private changed(): void {
-    for (const listener of this.listeners) listener();
+  #changed(): void {
+    for (const listener of this.#listeners) listener();
   }
 
   /** Whether the hub keeps this up to date at present. */
   get isFresh(): boolean {
-    return this.fresh;
+    return this.#fresh;
   }
 
   /** Everybody, in no order. */
   list(): AgentInfo[] {
-    return [...this.agents.values()];
+    return [...this.#agents.values()];
   }
 
   /** One agent. */
   get(agentId: string): AgentInfo | undefined {
-    return this.agents.get(agentId);
+    return this.#agents.get(agentId);
   }
 
   /** Those that offer a capability. */
@@ -186,8 +190,8 @@ export class Directory {
 
   /** Calls back after each change, that of `isFresh` included; gives what ends that. */
   onChange(listener: () => void): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   /** Resolves when `is` holds of this directory: at once, or after a change. */
@@ -205,7 +209,8 @@ export class Directory {
 
   /** Ends the watch. */
   close(): void {
-    this.ended.abort();
+    this.#agent.unfollow(this);
+    this.#ended.abort();
     this.stale();
   }
 }

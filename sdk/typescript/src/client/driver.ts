@@ -15,7 +15,7 @@ export interface CallSink {
 
 /** What the driver tells the agent that it belongs to. */
 export interface DriverEvents {
-  ready(maxMessage: number, warnings: string[]): void;
+  ready(maxMessage: number, session: string): void;
   /** The session is over; another is sought. */
   lost(reason: string): void;
   run(call: Invocation): void;
@@ -25,36 +25,44 @@ export interface DriverEvents {
   hand(key: CallKey, taskId: string): void;
   recall(run: RunKey, intent: string): void;
   keep(intent: string, served: Served): void;
-  log(level: "debug" | "info" | "warn", text: string): void;
+  log(level: "info" | "warn", text: string): void;
   stopped(reason: CloseReason): void;
 }
 
 /** One agent's session with its socket and its timer. */
 export class Driver {
-  private socket: Socket | undefined;
-  private readonly sinks = new Map<CallKey, CallSink>();
-  private nextKey = 0;
-  private cancelTimer: (() => void) | undefined;
-  private timerAt = Infinity;
-  private willFlush = false;
-  private isPaused = false;
-  private endWake: (() => void) | undefined;
+  #socket: Socket | undefined;
+  readonly #sinks = new Map<CallKey, CallSink>();
+  #nextKey = 0;
+  #cancelTimer: (() => void) | undefined;
+  #timerAt = Infinity;
+  #willFlush = false;
+  #isPaused = false;
+  #endWake: (() => void) | undefined;
+
+  readonly #session: Session;
+  readonly #url: string;
+  readonly #events: DriverEvents;
 
   constructor(
-    private readonly session: Session,
-    private readonly url: string,
+    session: Session,
+    url: string,
     readonly environment: Environment,
-    private readonly events: DriverEvents,
-  ) {}
+    events: DriverEvents,
+  ) {
+    this.#session = session;
+    this.#url = url;
+    this.#events = events;
+  }
 
   start(): void {
-    this.endWake = this.environment.onWake?.(() => this.handle({ is: "woke" }));
+    this.#endWake = this.environment.onWake?.(() => this.handle({ is: "woke" }));
     this.handle({ is: "start" });
   }
 
   /** Whether a session is open. */
   get isReady(): boolean {
-    return this.session.isReady;
+    return this.#session.isReady;
   }
 
   /** Asks; the sink gets what comes of it. */
@@ -66,14 +74,14 @@ export class Driver {
 
   /** A place for events that are not those of a call of its own. */
   register(sink: CallSink): CallKey {
-    const key = (this.nextKey += 1);
-    this.sinks.set(key, sink);
+    const key = (this.#nextKey += 1);
+    this.#sinks.set(key, sink);
     return key;
   }
 
   /** Gives the result of a task from the inbox to the handle that waits for it. */
   give(key: CallKey, { taskId, end }: TaskEnd): void {
-    const sink = this.sinks.get(key);
+    const sink = this.#sinks.get(key);
     this.forget(key);
     this.handle({ is: "forget", key });
     sink?.onEvent({ is: "ended", end });
@@ -82,122 +90,121 @@ export class Driver {
 
   /** Nobody waits for this key any more. */
   forget(key: CallKey): void {
-    this.sinks.delete(key);
+    this.#sinks.delete(key);
   }
 
   /** Tells the session what happened, and does what it wants. */
   handle(input: Input): void {
-    for (const effect of this.session.handle(this.environment.now(), input)) this.perform(effect);
-    this.flushSoon();
-    this.schedule();
+    for (const effect of this.#session.handle(this.environment.now(), input)) this.#perform(effect);
+    this.#flushSoon();
+    this.#schedule();
   }
 
-  private perform(effect: Effect): void {
+  #perform(effect: Effect): void {
     switch (effect.do) {
       case "tell": {
-        const sink = this.sinks.get(effect.key);
-        if (effect.event.is === "ended") this.sinks.delete(effect.key);
+        const sink = this.#sinks.get(effect.key);
+        if (effect.event.is === "ended") this.#sinks.delete(effect.key);
         return sink?.onEvent(effect.event);
       }
       case "run":
-        return this.events.run(effect.call);
+        return this.#events.run(effect.call);
       case "grant":
-        return this.events.grant(effect.run, effect.n);
+        return this.#events.grant(effect.run, effect.n);
       case "cancelRun":
       case "abortRun":
-        return this.events.cancelRun(effect.run);
+        return this.#events.cancelRun(effect.run);
       case "dial":
-        return this.dial();
+        return this.#dial();
       case "ping":
-        return this.socket?.ping();
+        return this.#socket?.ping();
       case "close":
-        this.flush(Infinity);
-        return this.socket?.close(effect.code);
+        this.#flush(Infinity);
+        return this.#socket?.close(effect.code);
       case "abort":
-        return this.drop();
+        return this.#drop();
       case "ready":
-        return this.events.ready(effect.maxMessage, effect.warnings);
+        return this.#events.ready(effect.maxMessage, effect.session);
       case "lost":
-        return this.events.lost(effect.reason);
-      case "leaving":
-        return;
+        return this.#events.lost(effect.reason);
       case "arrived":
-        return this.events.arrived(effect.end);
+        return this.#events.arrived(effect.end);
       case "hand":
-        return this.events.hand(effect.key, effect.taskId);
+        return this.#events.hand(effect.key, effect.taskId);
       case "recall":
-        return this.events.recall(effect.run, effect.intent);
+        return this.#events.recall(effect.run, effect.intent);
       case "keep":
-        return this.events.keep(effect.intent, effect.served);
-      case "log":
-        return this.events.log(effect.level, effect.text);
+        return this.#events.keep(effect.intent, effect.served);
+      case "warn":
+        return this.#events.log("warn", effect.text);
       case "stopped":
-        this.drop();
-        this.endWake?.();
-        return this.events.stopped(effect.reason);
+        this.#drop();
+        this.#endWake?.();
+        return this.#events.stopped(effect.reason);
     }
   }
 
-  private dial(): void {
-    this.drop();
+  #dial(): void {
+    this.#drop();
     // What an earlier socket still tells is of no interest.
     const ifCurrent = (then: () => void): void => {
-      if (this.socket === socket) then();
+      if (this.#socket === socket) then();
     };
     const gone = (input: Input): void =>
       ifCurrent(() => {
-        this.socket = undefined;
+        this.#socket = undefined;
         this.handle(input);
       });
     const events: SocketEvents = {
       opened: () => ifCurrent(() => this.handle({ is: "opened" })),
       message: (message) => {
-        if (this.socket !== socket) return;
+        if (this.#socket !== socket) return;
         this.handle({ is: "message", message });
-        this.holdReading();
+        this.#holdReading();
       },
       text: () => ifCurrent(() => this.handle({ is: "text" })),
       alive: () => ifCurrent(() => this.handle({ is: "alive" })),
-      drained: () => ifCurrent(() => this.flush(SOCKET_BYTES)),
+      drained: () => ifCurrent(() => this.#flush(SOCKET_BYTES)),
       lost: (code, reason) => gone({ is: "lost", code, reason }),
       failed: (error) => gone({ is: "dialFailed", error }),
     };
     let socket: Socket | undefined;
     try {
-      socket = this.environment.dial(this.url, events);
-      this.socket = socket;
+      socket = this.environment.dial(this.#url, events);
+      this.#socket = socket;
     } catch (error) {
       this.handle({ is: "dialFailed", error: new ConnectError("config", (error as Error).message) });
     }
   }
 
-  private drop(): void {
-    const { socket } = this;
-    this.socket = undefined;
-    this.isPaused = false;
+  #drop(): void {
+    const socket = this.#socket;
+    this.#socket = undefined;
+    this.#isPaused = false;
     socket?.abort();
   }
 
   /** What is read can ask for answers: a socket that takes none is not read either. */
-  private holdReading(): void {
-    if (this.session.mayRead === !this.isPaused) return;
-    this.isPaused = !this.isPaused;
-    if (this.isPaused) this.socket?.pause();
-    else this.socket?.resume();
+  #holdReading(): void {
+    if (this.#session.mayRead === !this.#isPaused) return;
+    this.#isPaused = !this.#isPaused;
+    if (this.#isPaused) this.#socket?.pause();
+    else this.#socket?.resume();
   }
 
-  private flushSoon(): void {
-    if (this.willFlush || this.socket === undefined) return;
-    this.willFlush = true;
+  #flushSoon(): void {
+    if (this.#willFlush || this.#socket === undefined) return;
+    this.#willFlush = true;
     this.environment.soon(() => {
-      this.willFlush = false;
-      this.flush(SOCKET_BYTES);
+      this.#willFlush = false;
+      this.#flush(SOCKET_BYTES);
     });
   }
 
   /** Writes what waits, until so many bytes are in the socket. */
-  private flush(most: number): void {
-    const { socket, session } = this;
+  #flush(most: number): void {
+    const socket = this.#socket;
+    const session = this.#session;
     if (socket === undefined) return;
     let message = socket.buffered < most ? session.pop() : undefined;
     if (message === undefined) return;
@@ -207,38 +214,38 @@ export class Driver {
       message = socket.buffered < most ? session.pop() : undefined;
       // What waited for room has it now.
       if (message === undefined) {
-        this.wrote();
+        this.#wrote();
         message = socket.buffered < most ? session.pop() : undefined;
       }
     }
     socket.uncork();
-    this.holdReading();
-    this.schedule();
+    this.#holdReading();
+    this.#schedule();
   }
 
-  private wrote(): void {
-    for (const effect of this.session.handle(this.environment.now(), { is: "wrote" })) this.perform(effect);
+  #wrote(): void {
+    for (const effect of this.#session.handle(this.environment.now(), { is: "wrote" })) this.#perform(effect);
   }
 
   /** Sets the timer, where the one that is set would be too late: one that comes too early only looks. */
-  private schedule(): void {
-    const at = this.session.nextTimeout;
-    if (at >= this.timerAt) return;
-    this.cancelTimer?.();
-    this.cancelTimer = undefined;
-    this.timerAt = at;
-    this.cancelTimer = this.environment.timer(at - this.environment.now(), () => {
-      this.timerAt = Infinity;
-      this.cancelTimer = undefined;
+  #schedule(): void {
+    const at = this.#session.nextTimeout;
+    if (at >= this.#timerAt) return;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#timerAt = at;
+    this.#cancelTimer = this.environment.timer(at - this.environment.now(), () => {
+      this.#timerAt = Infinity;
+      this.#cancelTimer = undefined;
       this.handle({ is: "timeout" });
     });
   }
 
   /** Takes the timer back: nothing of the agent is left. */
   end(): void {
-    this.cancelTimer?.();
-    this.cancelTimer = undefined;
-    this.timerAt = -Infinity;
-    this.sinks.clear();
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#timerAt = -Infinity;
+    this.#sinks.clear();
   }
 }

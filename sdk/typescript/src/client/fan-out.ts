@@ -30,17 +30,20 @@ type Item<T> = { part: Part<T> } | { target: string; payload: Payload };
 
 /** A fan-out under way: `await` gives all parts, `for await` each part, and each piece where a window was given. */
 export class PendingFanOut<T, C = unknown> extends Asked<unknown> implements PromiseLike<FanOut<T>> {
-  private readonly unread = new Unread<Item<T>>();
-  private readonly parts: Part<T>[] = [];
-  private readonly taken = new Map<string, number>();
+  readonly #unread = new Unread<Item<T>>();
+  readonly #parts: Part<T>[] = [];
+  readonly #taken = new Map<string, number>();
+
+  readonly #window: number | undefined;
 
   constructor(
     driver: Driver,
     spec: CallSpec,
-    private readonly window: number | undefined,
+    window: number | undefined,
     signal?: AbortSignal,
   ) {
     super(driver, spec, signal);
+    this.#window = window;
   }
 
   /** @internal */
@@ -49,37 +52,36 @@ export class PendingFanOut<T, C = unknown> extends Asked<unknown> implements Pro
       const end = typed<T>(event.end);
       const target = event.target ?? "";
       const part: Part<T> = "error" in end ? { target, ok: false, error: end.error } : { target, ok: true, reply: end.reply };
-      this.parts.push(part);
-      this.unread.push({ part }, undefined);
+      this.#parts.push(part);
+      this.#unread.push({ part }, undefined);
     } else if (event.is === "chunk") {
-      this.unread.push({ target: event.target ?? "", payload: event.payload }, event.payload);
+      this.#unread.push({ target: event.target ?? "", payload: event.payload }, event.payload);
     }
   }
 
   /** Waits for all parts. @throws CallError when the whole failed; one agent's failure is its own. */
-  // eslint-disable-next-line unicorn/no-thenable -- a call is meant to be awaited
   then<A = FanOut<T>, B = never>(
     ok?: ((value: FanOut<T>) => A | PromiseLike<A>) | null,
     fail?: ((error: CallError) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    return this.all().then(ok, fail);
+    return this.#all().then(ok, fail);
   }
 
-  private async all(): Promise<FanOut<T>> {
+  async #all(): Promise<FanOut<T>> {
     const end = await this.until(() => this.ended);
     if ("error" in end) throw end.error;
     const { targets = 0, completed = 0, failed = 0 } = end.summary ?? {};
-    return { parts: this.parts, summary: { targets: Number(targets), completed: Number(completed), failed: Number(failed) } };
+    return { parts: this.#parts, summary: { targets: Number(targets), completed: Number(completed), failed: Number(failed) } };
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<FanOutItem<T, C>, void> {
     try {
       for (;;) {
-        const item = await this.until(() => this.unread.shift() ?? this.ended);
+        const item = await this.until(() => this.#unread.shift() ?? this.ended);
         if ("part" in item) {
           yield { is: "part", ...item.part };
         } else if ("payload" in item) {
-          this.grant(item.target);
+          this.#grant(item.target);
           yield { is: "chunk", target: item.target, chunk: fromPayload(item.payload) as C };
         } else if ("error" in item) {
           throw item.error;
@@ -92,10 +94,10 @@ export class PendingFanOut<T, C = unknown> extends Asked<unknown> implements Pro
     }
   }
 
-  private grant(target: string): void {
-    const n = (this.taken.get(target) ?? 0) + 1;
-    const isDue = n * 2 >= (this.window ?? 1);
+  #grant(target: string): void {
+    const n = (this.#taken.get(target) ?? 0) + 1;
+    const isDue = n * 2 >= (this.#window ?? 1);
     if (isDue) this.driver.handle({ is: "consumed", key: this.key, n, target });
-    this.taken.set(target, isDue ? 0 : n);
+    this.#taken.set(target, isDue ? 0 : n);
   }
 }

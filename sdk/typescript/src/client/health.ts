@@ -23,74 +23,82 @@ export interface LoadReport {
 /** What a health hook gives: whether all is well, a health of 0 to 100, or more. */
 export type HealthReport = boolean | number | LoadReport;
 
-const clamp = (n: number | undefined, most: number): number | undefined =>
-  n === undefined || Number.isNaN(n) ? undefined : Math.min(Math.max(n, 0), most);
-
-const whole = (n: number | undefined): number | undefined => (n === undefined ? undefined : Math.round(n));
+/** Within what the wire takes, in steps of which `scale` make 1. */
+const clamp = (n: number | undefined, most: number, scale: number): number | undefined =>
+  n === undefined ? undefined : Math.round(Math.min(Math.max(n || 0, 0), most) * scale) / scale;
 
 /** The program's own figures, with those of its hook over them. */
 export class Health {
-  private own: LoadReport = {};
-  private asked: LoadReport = {};
-  private said = "{}";
-  private cancel: (() => void) | undefined;
-  private isAsking = false;
+  #own: LoadReport = {};
+  #asked: LoadReport = {};
+  #said = "{}";
+  #cancel: (() => void) | undefined;
+  #isAsking = false;
+
+  readonly #environment: Environment;
+
+  readonly #hook: (() => HealthReport | Promise<HealthReport>) | undefined;
+  readonly #say: (load: OwnLoad) => void;
 
   constructor(
-    private readonly environment: Environment,
-    private readonly hook: (() => HealthReport | Promise<HealthReport>) | undefined,
-    private readonly say: (load: OwnLoad) => void,
-  ) {}
+    environment: Environment,
+    hook: (() => HealthReport | Promise<HealthReport>) | undefined,
+    say: (load: OwnLoad) => void,
+  ) {
+    this.#hook = hook;
+    this.#say = say;
+    this.#environment = environment;
+  }
 
   start(): void {
-    if (this.hook !== undefined) this.ask(this.hook);
+    if (this.#hook !== undefined) this.#ask(this.#hook);
   }
 
   stop(): void {
-    this.cancel?.();
-    this.cancel = undefined;
-    this.isAsking = true;
+    this.#cancel?.();
+    this.#cancel = undefined;
+    this.#isAsking = true;
   }
 
   set(load: LoadReport): void {
-    this.own = load;
-    this.tell();
+    this.#own = load;
+    this.#tell();
   }
 
-  private ask(hook: () => HealthReport | Promise<HealthReport>): void {
-    this.cancel = this.environment.timer(ASK_MS, () => this.ask(hook));
+  #ask(hook: () => HealthReport | Promise<HealthReport>): void {
+    this.#cancel = this.#environment.timer(ASK_MS, () => this.#ask(hook));
     // One that takes its time is not asked twice; its last answer holds.
-    if (this.isAsking) return;
-    this.isAsking = true;
-    void this.answer(hook);
+    if (this.#isAsking) return;
+    this.#isAsking = true;
+    void this.#answer(hook);
   }
 
-  private async answer(hook: () => HealthReport | Promise<HealthReport>): Promise<void> {
+  async #answer(hook: () => HealthReport | Promise<HealthReport>): Promise<void> {
     let report: HealthReport;
     try {
       report = await hook();
     } catch {
       report = 0;
     }
-    if (this.cancel === undefined) return;
-    this.isAsking = false;
-    if (typeof report === "object") this.asked = report;
-    else this.asked = { health: typeof report === "number" ? report : report ? 100 : 0 };
-    this.tell();
+    if (this.#cancel === undefined) return;
+    this.#isAsking = false;
+    if (typeof report === "object") this.#asked = report;
+    else this.#asked = { health: typeof report === "number" ? report : report ? 100 : 0 };
+    this.#tell();
   }
 
-  private tell(): void {
-    const { queued, cpu, memory, health, levels } = { ...this.own, ...this.asked };
+  #tell(): void {
+    const { queued, cpu, memory, health, levels } = { ...this.#own, ...this.#asked };
     const load: OwnLoad = {
-      queued: whole(clamp(queued, Number.MAX_SAFE_INTEGER)),
-      cpu: clamp(cpu, 1),
-      memory: clamp(memory, 1),
-      health: whole(clamp(health, 100)),
-      levels: levels === undefined ? undefined : Object.entries(levels).map(([name, fill]) => [name, clamp(fill, 1) ?? 0]),
+      queued: clamp(queued, 1e9, 1),
+      cpu: clamp(cpu, 1, 100),
+      memory: clamp(memory, 1, 100),
+      health: clamp(health, 100, 1),
+      levels: levels && Object.entries(levels).map(([name, fill]) => [name, clamp(fill, 1, 100)!]),
     };
     const said = JSON.stringify(load);
-    if (said === this.said) return;
-    this.said = said;
-    this.say(load);
+    if (said === this.#said) return;
+    this.#said = said;
+    this.#say(load);
   }
 }

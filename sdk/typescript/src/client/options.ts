@@ -2,8 +2,7 @@
 
 import { encode } from "../codec/index.js";
 import { CallError } from "../errors.js";
-import { encodeToHub, Kind, type Call, type Policy, type Priority } from "../frames/index.js";
-import { PRIVATE_BYTES_MAX, PRIVATE_KEYS_MAX } from "../limits.js";
+import { decodeToHub, encodeToHub, Kind, type Call, type Policy, type Priority } from "../frames/index.js";
 import { pairs, type CallSpec, type Payload } from "../session/types.js";
 import { schemaOf, type Schema } from "./schema.js";
 
@@ -81,10 +80,6 @@ export interface TaskOptions extends CallOptions {
   progress?: boolean;
 }
 
-function invalid(message: string): CallError {
-  return new CallError("invalid_request", message, { accepted: "no" });
-}
-
 /** Names that were written once, and can be written again. */
 const known = new Set<string>();
 
@@ -106,60 +101,28 @@ export function specOf(
   return spec;
 }
 
+/** Options as keys of the header: `timeoutMs` is `timeout_ms`. What is no key of CALL is not written. */
 function headerOf(o: CallOptions & TaskOptions & CallAllOptions): Omit<CallSpec["header"], "capability"> {
+  const header: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(o)) header[key.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)] = value;
+  const { labels, require, expectedOutput, waitForAgentMs, private: keys } = o;
   return {
-    request_id: o.requestId,
-    keep_ms: o.keepMs,
-    version: o.version,
-    agents: o.agents,
-    select: o.select,
-    policy: o.policy,
-    labels: pairs(o.labels),
-    require: pairs(o.require),
-    accept_timeout_ms: o.acceptTimeoutMs,
-    timeout_ms: o.timeoutMs,
-    preferred_timeout_ms: o.preferredTimeoutMs,
-    priority: o.priority,
-    retries: o.retries,
-    allow_fallback: o.allowFallback,
-    allow_cached_ms: o.allowCachedMs,
-    queue: o.queue,
-    wait_ms: o.waitForAgentMs,
-    affinity_key: o.affinityKey,
-    expected_output: o.expectedOutput === undefined ? undefined : encode(schemaOf(o.expectedOutput)),
-    traceparent: o.traceparent,
-    tracestate: o.tracestate,
-    callback_url: o.callbackUrl,
-    reply_to: o.replyTo,
-    private: o.private === undefined ? undefined : Object.entries(o.private).map(([key, value]) => [key, encode(value)]),
+    ...header,
+    labels: pairs(labels),
+    require: pairs(require),
+    wait_ms: waitForAgentMs,
+    expected_output: expectedOutput === undefined ? undefined : encode(schemaOf(expectedOutput)),
+    private: keys === undefined ? undefined : Object.entries(keys).map(([key, value]) => [key, encode(value)]),
   };
 }
 
-/** Options that the hub would refuse, or that cannot be written, fail before anything is sent. */
+/** Options that the hub would refuse, or that cannot be written, fail before anything is sent: it is read as the hub will. */
 function check({ header, budget, window }: CallSpec): void {
-  const times: [string, unknown][] = Object.entries(header).filter(([key]) => key.endsWith("_ms"));
-  const numbers = [...times, ["budget_ms", budget], ["window", window], ["retries", header.retries]] as [string, unknown][];
-  for (const [key, value] of numbers) {
-    if (value !== undefined && !(Number.isSafeInteger(value) && (value as number) >= 0)) {
-      throw invalid(`${key} must be a whole number from 0, not ${String(value)}`);
-    }
-  }
-  if (header.capability === "") throw invalid("a call needs a capability");
-  const { select } = header;
-  if (typeof select === "number" && !(Number.isSafeInteger(select) && select >= 1)) throw invalid("select must be from 1");
-  if (header.request_id !== undefined) {
-    const bytes = new TextEncoder().encode(header.request_id).length;
-    if (bytes === 0 || bytes > 128) throw invalid(`a request id has 1 to 128 bytes, not ${bytes}`);
-  }
-  const keys = header.private ?? [];
-  const bytes = keys.reduce((sum, [key, value]) => sum + key.length + value.length, 0);
-  if (keys.some(([key]) => !key.startsWith("x-"))) throw invalid("private keys begin with x-");
-  if (keys.length > PRIVATE_KEYS_MAX || bytes > PRIVATE_BYTES_MAX) {
-    throw invalid(`private keys are more than ${PRIVATE_KEYS_MAX} or over ${PRIVATE_BYTES_MAX} bytes together`);
-  }
   try {
-    encodeToHub(Kind.Call, { ...(header as Call), id: 0 });
+    const call = { ...header, id: 0, budget_ms: budget, credit: window };
+    const { private: read } = decodeToHub(encodeToHub(Kind.Call, call)).header as Call;
+    if ((read?.length ?? 0) !== (header.private?.length ?? 0)) throw new TypeError("private keys begin with x-");
   } catch (error) {
-    throw invalid((error as Error).message);
+    throw new CallError("invalid_request", (error as Error).message, { accepted: "no" });
   }
 }

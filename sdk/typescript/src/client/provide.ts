@@ -3,7 +3,7 @@
 import { encode } from "../codec/index.js";
 import { ConnectError, HandlerError } from "../errors.js";
 import type { Mode, Priority } from "../frames/index.js";
-import { pairs, type Invocation, type Offer, type Outcome, type Payload } from "../session/types.js";
+import { pairs, type Input, type Invocation, type Offer, type Outcome, type Payload } from "../session/types.js";
 import type { Agent } from "./agent.js";
 import { fromPayload, toPayload } from "./payload.js";
 import { isZod, schemaOf, type Schema } from "./schema.js";
@@ -45,7 +45,7 @@ export function nameOf(name: string): string {
   const wrong = (what: string): ConnectError => new ConnectError("config", `capability name ${JSON.stringify(name)} ${what}`);
   if (folded.length > 128) throw wrong("has more than 128 bytes");
   if (!/^[a-z0-9-]+(\.[a-z0-9-]+)*$/.test(folded)) {
-    throw wrong("must be lower-case words of a-z, 0-9 and - joined by dots, like text-analysis.sentiment");
+    throw wrong("must be words of a-z, 0-9 and - joined by dots");
   }
   if (folded === "hub" || folded.startsWith("hub.")) throw wrong("belongs to the hub");
   return folded;
@@ -76,46 +76,57 @@ export class Context<I = unknown> {
   readonly input: I;
   /** The agent that this handler belongs to, for calls of its own. */
   readonly agent: Agent;
+  /** Who asks: the caller's `agentId`. */
+  readonly caller: string;
+  /** The capability as this agent registered it. */
+  readonly capability: string;
+  /** One business intent: the same for every try of one call. */
+  readonly requestId: string;
+  /** Hub-wide id of the call, for logs and traces. */
+  readonly callId: string;
+  /** What the caller waits for. */
+  readonly mode: Mode;
+  /** The caller's urgency. */
+  readonly priority: Priority;
+  /** W3C Trace Context of the caller. */
+  readonly traceparent: string | undefined;
+  /** W3C Trace Context of the caller. */
+  readonly tracestate: string | undefined;
+  /** Of a task. */
+  readonly taskId: string | undefined;
+  /** Of a body that is no MessagePack: `input` has its bytes then. */
+  readonly contentType: string | undefined;
   /** When the caller gives up, as far as was known when the call came: milliseconds of `performance.now()`. */
   readonly deadline: number;
-  private readonly controller: () => AbortController;
-  private made: AbortController | undefined;
+  #made: AbortController | undefined;
 
   /** @internal */
+  readonly #run: Run;
+
   constructor(
-    private readonly run: Run,
+    run: Run,
     input: unknown,
   ) {
+    this.#run = run;
     this.input = input as I;
     this.agent = run.agent;
-    this.deadline = run.agent.environment.now() + Number(run.call.header.deadline_ms);
-    // Few handlers look at it, and it is dear to make.
-    this.controller = () => (this.made ??= new AbortController());
-  }
-
-  /** Who asks: the caller's `agentId`. */
-  get caller(): string {
-    return this.run.call.header.caller;
-  }
-
-  /** The capability as this agent registered it. */
-  get capability(): string {
-    return this.run.call.header.capability;
-  }
-
-  /** One business intent: the same for every try of one call. */
-  get requestId(): string {
-    return this.run.call.header.request_id;
-  }
-
-  /** Hub-wide id of the call, for logs and traces. */
-  get callId(): string {
-    return this.run.call.header.call_id;
+    const { header } = run.call;
+    this.caller = header.caller;
+    this.capability = header.capability;
+    this.requestId = header.request_id;
+    this.callId = header.call_id;
+    this.mode = header.mode;
+    this.priority = header.priority;
+    this.traceparent = header.traceparent;
+    this.tracestate = header.tracestate;
+    this.taskId = header.task_id;
+    this.contentType = header.content_type;
+    this.deadline = run.agent.environment.now() + Number(header.deadline_ms);
   }
 
   /** Which try this is, from 1. */
   get attempt(): number {
-    return Number(this.run.call.header.attempt);
+    return Number(this.#run.call.header.attempt);
   }
 
   /** Milliseconds that are left of the deadline. */
@@ -125,69 +136,42 @@ export class Context<I = unknown> {
 
   /** The processing time that the caller would like, in milliseconds; see {@link Context.wouldTake}. */
   get preferredTimeoutMs(): number | undefined {
-    const ms = this.run.call.header.preferred_timeout_ms;
+    const ms = this.#run.call.header.preferred_timeout_ms;
     return ms === undefined ? undefined : Number(ms);
-  }
-
-  get mode(): Mode {
-    return this.run.call.header.mode;
-  }
-
-  get priority(): Priority {
-    return this.run.call.header.priority;
   }
 
   /** The caller's preferred labels. */
   get labels(): Record<string, string> {
-    return Object.fromEntries(this.run.call.header.labels ?? []);
-  }
-
-  /** W3C Trace Context of the caller. */
-  get traceparent(): string | undefined {
-    return this.run.call.header.traceparent;
-  }
-
-  /** W3C Trace Context of the caller. */
-  get tracestate(): string | undefined {
-    return this.run.call.header.tracestate;
-  }
-
-  /** Of a task. */
-  get taskId(): string | undefined {
-    return this.run.call.header.task_id;
-  }
-
-  /** Of a body that is no MessagePack: `input` has its bytes then. */
-  get contentType(): string | undefined {
-    return this.run.call.header.content_type;
+    return Object.fromEntries(this.#run.call.header.labels ?? []);
   }
 
   /** A private key of the caller, which begins with `x-`. */
   private(key: string): unknown {
-    const found = this.run.call.header.private?.find(([own]) => own === key);
+    const found = this.#run.call.header.private?.find(([own]) => own === key);
     return found === undefined ? undefined : fromPayload({ bytes: found[1] });
   }
 
   /** Whether the caller takes the result in pieces. Not so of a task, whose pieces are progress. */
   get wantsStream(): boolean {
-    return this.run.call.header.stream && this.taskId === undefined;
+    return this.#run.call.header.stream && this.taskId === undefined;
   }
 
   /** Whether nobody waits any more. */
   get isCancelled(): boolean {
-    return this.run.isCancelled;
+    return this.#run.isCancelled;
   }
 
   /** Aborted when nobody waits any more. A handler that takes no notice has 5 s before its call is answered without it. */
   get signal(): AbortSignal {
-    const controller = this.controller();
-    if (this.run.isCancelled) this.abort();
-    else this.run.onCancel = () => this.abort();
-    return controller.signal;
+    // Few handlers look at it, and it is dear to make.
+    this.#made ??= new AbortController();
+    if (this.#run.isCancelled) this.#abort();
+    else this.#run.onCancel = () => this.#abort();
+    return this.#made.signal;
   }
 
-  private abort(): void {
-    this.made?.abort(new HandlerError("cancelled", "the call is cancelled"));
+  #abort(): void {
+    this.#made?.abort(new HandlerError("cancelled", "the call is cancelled"));
   }
 
   /**
@@ -197,10 +181,13 @@ export class Context<I = unknown> {
    * @throws HandlerError `cancelled` when nobody waits any more, `too-large` when it is more than one message holds.
    */
   async emit(piece: unknown): Promise<void> {
-    if (!this.wantsStream) return this.progress(piece);
-    const payload = this.run.piece(piece);
-    if (!this.run.takeCredit()) await this.run.waitForCredit();
-    this.run.emit(payload);
+    if (!this.wantsStream) {
+      this.progress(piece);
+      return;
+    }
+    const payload = this.#run.piece(piece);
+    if (!this.#run.takeCredit()) await this.#run.waitForCredit();
+    this.#run.emit(payload);
   }
 
   /**
@@ -211,33 +198,40 @@ export class Context<I = unknown> {
    * @throws HandlerError `cancelled` when the task was cancelled.
    */
   progress(value: unknown): void {
-    if (!this.run.call.header.stream || this.taskId === undefined) return;
-    const payload = this.run.piece(value);
-    if (this.run.takeCredit()) this.run.emit(payload);
+    if (!this.#run.call.header.stream || this.taskId === undefined) return;
+    const payload = this.#run.piece(value);
+    if (this.#run.takeCredit()) this.#run.emit(payload);
   }
 
   /** Says how long this will take from now, in milliseconds. A caller that would like it sooner is told so. */
   wouldTake(ms: number): void {
-    this.run.wouldTake(ms);
+    this.#run.wouldTake(ms);
   }
 }
+
+/** What a handler says while it runs. */
+type Said = Extract<Input, { is: "emit" | "wouldTake" }>;
 
 /** One handler under way. */
 export class Run {
   isCancelled = false;
   onCancel: (() => void) | undefined;
-  private credit: number;
-  private waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
+  #credit: number;
+  #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
   /** Of a handler that is a generator: ends it. */
-  private endGenerator: (() => void) | undefined;
+  #endGenerator: (() => void) | undefined;
+  readonly #tell: (input: Said) => void;
+  readonly #maxMessage: () => number;
 
   constructor(
     readonly agent: Agent,
     readonly call: Invocation,
-    private readonly tell: (input: { is: "emit"; run: number; payload: Payload } | { is: "wouldTake"; run: number; ms: number }) => void,
-    private readonly maxMessage: () => number,
+    tell: (input: Said) => void,
+    maxMessage: () => number,
   ) {
-    this.credit = call.credit;
+    this.#tell = tell;
+    this.#maxMessage = maxMessage;
+    this.#credit = call.credit;
   }
 
   /** Runs the handler; `done` gets its end. */
@@ -251,8 +245,8 @@ export class Run {
       }
     };
     try {
-      const out = handler(new Context(this, this.read(options)));
-      if (isGenerator(out)) this.drain(out).then(complete, fail);
+      const out = handler(new Context(this, this.#read(options)));
+      if (isGenerator(out)) this.#drain(out).then(complete, fail);
       else if (isThenable(out)) out.then(complete, fail);
       else complete(out);
     } catch (error) {
@@ -261,7 +255,7 @@ export class Run {
   }
 
   /** The body, as the capability's schema has it. */
-  private read(options: CapabilityOptions): unknown {
+  #read(options: CapabilityOptions): unknown {
     let value: unknown;
     try {
       value = fromPayload(this.call.payload);
@@ -275,17 +269,17 @@ export class Run {
     throw new HandlerError("invalid_request", text, { details: { issues: plain(parsed.error.issues) } });
   }
 
-  private async drain(generator: AsyncGenerator | Generator): Promise<unknown> {
+  async #drain(generator: AsyncGenerator | Generator): Promise<unknown> {
     const ctx = new Context(this, undefined);
-    this.endGenerator = () => {
+    this.#endGenerator = () => {
       // Its `finally` runs as soon as it gives its next piece, or at once where it waits for room.
       void Promise.resolve(generator.return(undefined)).catch(() => {});
     };
     for (;;) {
-      const { done, value } = await generator.next();
-      if (done === true) return value;
+      const next: IteratorResult<unknown, unknown> = await generator.next();
+      if (next.done === true) return next.value;
       try {
-        await ctx.emit(value);
+        await ctx.emit(next.value);
       } catch (error) {
         await generator.return(undefined);
         throw error;
@@ -295,7 +289,7 @@ export class Run {
 
   piece(value: unknown): Payload {
     const payload = toPayload(value);
-    const limit = this.maxMessage();
+    const limit = this.#maxMessage();
     if (payload.bytes.length + CHUNK_HEADER_BYTES > limit) {
       throw new HandlerError("too-large", `the piece has ${payload.bytes.length} bytes, the hub takes messages of ${limit}`);
     }
@@ -304,39 +298,39 @@ export class Run {
 
   takeCredit(): boolean {
     if (this.isCancelled) throw cancelled();
-    if (this.credit === 0 || this.waiters.length > 0) return false;
-    this.credit -= 1;
+    if (this.#credit === 0 || this.#waiters.length > 0) return false;
+    this.#credit -= 1;
     return true;
   }
 
   waitForCredit(): Promise<void> {
-    return new Promise((resolve, reject) => this.waiters.push({ resolve, reject }));
+    return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
   grant(n: number): void {
-    this.credit += n;
-    while (this.credit > 0 && this.waiters.length > 0) {
-      this.credit -= 1;
-      this.waiters.shift()!.resolve();
+    this.#credit += n;
+    while (this.#credit > 0 && this.#waiters.length > 0) {
+      this.#credit -= 1;
+      this.#waiters.shift()!.resolve();
     }
   }
 
   emit(payload: Payload): void {
     if (this.isCancelled) throw cancelled();
-    this.tell({ is: "emit", run: this.call.run, payload });
+    this.#tell({ is: "emit", run: this.call.run, payload });
   }
 
   wouldTake(ms: number): void {
-    this.tell({ is: "wouldTake", run: this.call.run, ms });
+    this.#tell({ is: "wouldTake", run: this.call.run, ms });
   }
 
   /** Nobody waits any more. */
   cancel(): void {
     if (this.isCancelled) return;
     this.isCancelled = true;
-    for (const { reject } of this.waiters.splice(0)) reject(cancelled());
+    for (const { reject } of this.#waiters.splice(0)) reject(cancelled());
     this.onCancel?.();
-    this.endGenerator?.();
+    this.#endGenerator?.();
   }
 }
 

@@ -22,7 +22,7 @@ export function isZod<T>(schema: Schema<T> | undefined): schema is ZodLike<T> {
 export function schemaOf(schema: Schema, io: "input" | "output" = "output"): JsonSchema {
   if (!isZod(schema)) return schema;
   if (schema.toJSONSchema === undefined) {
-    throw new TypeError("this schema has no toJSONSchema(): Zod has it from version 4 on; or give a plain JSON Schema");
+    throw new TypeError("a schema without toJSONSchema(), which Zod has from version 4 on");
   }
   // What JSON cannot say, a bigint or a date, is anything to the hub; the schema itself still checks it here.
   const made = schema.toJSONSchema({ io, unrepresentable: "any" }) as Record<string, unknown>;

@@ -17,26 +17,30 @@ export interface DedupeStore {
 
 /** A store in memory: it outlives agents, not the process. The oldest go first. */
 export class MemoryStore implements DedupeStore {
-  private readonly ends = new Map<string, Uint8Array>();
-  private bytes = 0;
+  readonly #ends = new Map<string, Uint8Array>();
+  #bytes = 0;
+
+  readonly #bytesMax: number;
 
   constructor(
     /** Most bytes that are kept. */
-    private readonly bytesMax = 64 * 1024 * 1024,
-  ) {}
+    bytesMax = 64 * 1024 * 1024,
+  ) {
+    this.#bytesMax = bytesMax;
+  }
 
   get(intent: string): Uint8Array | undefined {
-    return this.ends.get(intent);
+    return this.#ends.get(intent);
   }
 
   set(intent: string, end: Uint8Array): void {
-    this.bytes += end.length + intent.length - (this.ends.has(intent) ? this.ends.get(intent)!.length + intent.length : 0);
-    this.ends.delete(intent);
-    this.ends.set(intent, end);
-    for (const [oldest, bytes] of this.ends) {
-      if (this.bytes <= this.bytesMax) return;
-      this.ends.delete(oldest);
-      this.bytes -= bytes.length + oldest.length;
+    this.#bytes += end.length + intent.length - (this.#ends.has(intent) ? this.#ends.get(intent)!.length + intent.length : 0);
+    this.#ends.delete(intent);
+    this.#ends.set(intent, end);
+    for (const [oldest, bytes] of this.#ends) {
+      if (this.#bytes <= this.#bytesMax) return;
+      this.#ends.delete(oldest);
+      this.#bytes -= bytes.length + oldest.length;
     }
   }
 }

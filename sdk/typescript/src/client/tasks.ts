@@ -62,31 +62,37 @@ interface Told {
 export class TaskHandle<T> implements CallSink {
   /** The task's id, known once it is stored. */
   id = "";
-  private key: CallKey | undefined;
-  private end: End | undefined;
-  private looked: Promise<void> | undefined;
-  private waiters: (() => void)[] = [];
+  #key: CallKey | undefined;
+  #end: End | undefined;
+  #looked: Promise<void> | undefined;
+  #waiters: (() => void)[] = [];
 
   /** @internal */
+  readonly #agent: Agent;
+  readonly #driver: Driver;
+
   constructor(
-    private readonly agent: Agent,
-    private readonly driver: Driver,
-  ) {}
+    agent: Agent,
+    driver: Driver,
+  ) {
+    this.#agent = agent;
+    this.#driver = driver;
+  }
 
   /** @internal */
   async submit(spec: CallSpec, signal: AbortSignal | undefined): Promise<this> {
     if (signal?.aborted === true) throw new CallError("cancelled", "aborted before it was sent", { accepted: "no" });
-    this.key = this.driver.register(this);
-    const key = this.key;
-    const abort = (): void => this.driver.handle({ is: "cancel", key });
+    this.#key = this.#driver.register(this);
+    const key = this.#key;
+    const abort = (): void => this.#driver.handle({ is: "cancel", key });
     signal?.addEventListener("abort", abort, { once: true });
-    this.driver.handle({ is: "open", key, spec });
-    await this.until(() => this.id !== "" || this.end !== undefined);
+    this.#driver.handle({ is: "open", key, spec });
+    await this.#until(() => this.id !== "" || this.#end !== undefined);
     signal?.removeEventListener("abort", abort);
-    // eslint-disable-next-line @typescript-eslint/no-unnecessary-condition -- set by an event meanwhile
-    if (this.id === "" && this.end !== undefined) {
-      if ("error" in this.end) throw this.end.error;
-      this.id = this.end.reply.taskId ?? "";
+     
+    if (this.id === "" && this.#end !== undefined) {
+      if ("error" in this.#end) throw this.#end.error;
+      this.id = this.#end.reply.taskId ?? "";
     }
     return this;
   }
@@ -100,12 +106,12 @@ export class TaskHandle<T> implements CallSink {
   /** @internal */
   onEvent(event: CallEvent): void {
     if (event.is === "accepted") this.id = event.acceptance.taskId ?? this.id;
-    else if (event.is === "ended") this.end ??= event.end;
-    for (const waiter of this.waiters.splice(0)) waiter();
+    else if (event.is === "ended") this.#end ??= event.end;
+    for (const waiter of this.#waiters.splice(0)) waiter();
   }
 
-  private async until(is: () => boolean): Promise<void> {
-    while (!is()) await new Promise<void>((resolve) => this.waiters.push(resolve));
+  async #until(is: () => boolean): Promise<void> {
+    while (!is()) await new Promise<void>((resolve) => this.#waiters.push(resolve));
   }
 
   /** Waits for the task's result. It can be waited for again. @throws CallError */
@@ -115,36 +121,36 @@ export class TaskHandle<T> implements CallSink {
 
   /** The same, with how it got there. @throws CallError */
   async reply(): Promise<Reply<T>> {
-    if (this.key === undefined && this.end === undefined) {
+    if (this.#key === undefined && this.#end === undefined) {
       // Before the hub is asked, lest the result come between the two.
-      this.looked ??= this.claimAndLook();
-      await this.looked;
+      this.#looked ??= this.#claimAndLook();
+      await this.#looked;
     }
-    await this.until(() => this.end !== undefined);
-    const end: TypedEnd<T> = typed<T>(this.end!);
+    await this.#until(() => this.#end !== undefined);
+    const end: TypedEnd<T> = typed<T>(this.#end!);
     if ("error" in end) throw end.error;
     return end.reply;
   }
 
   /** For a handle that was made from an id: waits for the result, and asks whether it is there already. */
-  private async claimAndLook(): Promise<void> {
-    const key = this.driver.register(this);
-    this.driver.handle({ is: "claim", key, taskId: this.id });
+  async #claimAndLook(): Promise<void> {
+    const key = this.#driver.register(this);
+    this.#driver.handle({ is: "claim", key, taskId: this.id });
     try {
-      const end = this.end === undefined ? await this.look() : undefined;
+      const end = this.#end === undefined ? await this.#look() : undefined;
       if (end === undefined) return;
-      this.driver.forget(key);
-      this.driver.handle({ is: "forget", key });
-      this.driver.handle({ is: "received", taskId: this.id });
+      this.#driver.forget(key);
+      this.#driver.handle({ is: "forget", key });
+      this.#driver.handle({ is: "received", taskId: this.id });
       this.onEvent({ is: "ended", end });
     } catch (error) {
-      this.looked = undefined;
+      this.#looked = undefined;
       throw error;
     }
   }
 
   /** How the task ended, as the hub tells; `undefined`: it has not, and its end comes by itself. */
-  private async look(): Promise<End | undefined> {
+  async #look(): Promise<End | undefined> {
     let info: TaskInfo;
     try {
       info = await this.info();
@@ -154,22 +160,22 @@ export class TaskHandle<T> implements CallSink {
       throw error;
     }
     if (!isOver(info.state)) {
-      if (info.caller === this.agent.agentId) return undefined;
+      if (info.caller === this.#agent.agentId) return undefined;
       // Another agent of the same identity submitted it: the result goes there.
       for await (const event of this.watch()) if (event.is === "state" && isOver(event.task.state)) break;
       info = await this.info();
     }
-    return this.agent.endOf(info);
+    return this.#agent.endOf(info);
   }
 
   /** Where it stands now, with its tries and its end. */
   async info(): Promise<TaskInfo> {
-    return this.agent.call<TaskInfo>("hub.tasks.get", { task_id: this.id });
+    return this.#agent.call<TaskInfo>("hub.tasks.get", { task_id: this.id });
   }
 
   /** Cancels it in the hub and at its provider. True: that ended it; false: it had ended before. */
   async cancel(): Promise<boolean> {
-    const answer = await this.agent.call<{ cancelled: boolean }>("hub.tasks.cancel", { task_id: this.id });
+    const answer = await this.#agent.call<{ cancelled: boolean }>("hub.tasks.cancel", { task_id: this.id });
     return answer.cancelled;
   }
 
@@ -178,7 +184,7 @@ export class TaskHandle<T> implements CallSink {
    * anew with the state as it is then.
    */
   async *watch(): AsyncGenerator<TaskEvent, void> {
-    const stream: CallStream<Told, unknown> = this.agent.stream<Told>("hub.tasks.watch", { task_id: this.id });
+    const stream: CallStream<Told, unknown> = this.#agent.stream<Told>("hub.tasks.watch", { task_id: this.id });
     for await (const told of stream) {
       for (const task of [...(told.tasks ?? []), ...(told.task === undefined ? [] : [told.task])]) {
         if (task.task_id !== this.id) continue;
@@ -187,7 +193,7 @@ export class TaskHandle<T> implements CallSink {
       }
       if (told.event === "task.progress" && told.task_id === this.id) yield { is: "progress", progress: told.progress };
     }
-    throw new CallError("interrupted", "the hub ended the watch before the task had ended");
+    throw new CallError("interrupted", "the watch ended before the task");
   }
 }
 
@@ -200,43 +206,46 @@ export interface TaskResult {
 
 /** Results of tasks that no handle waits for: `for await` gives each once. */
 export class Inbox implements AsyncIterableIterator<TaskResult> {
-  private readonly held: TaskEnd[] = [];
-  private waiters: ((result: IteratorResult<TaskResult, undefined>) => void)[] = [];
-  private isClosed = false;
+  readonly #held: TaskEnd[] = [];
+  #waiters: ((result: IteratorResult<TaskResult, undefined>) => void)[] = [];
+  #isClosed = false;
+  readonly #driver: () => Driver;
 
   /** @internal */
-  constructor(private readonly driver: () => Driver) {}
+  constructor(driver: () => Driver) {
+    this.#driver = driver;
+  }
 
   /** @internal */
   arrived(end: TaskEnd): void {
-    const waiter = this.waiters.shift();
-    if (waiter === undefined) this.held.push(end);
-    else waiter({ done: false, value: this.give(end) });
+    const waiter = this.#waiters.shift();
+    if (waiter === undefined) this.#held.push(end);
+    else waiter({ done: false, value: this.#give(end) });
   }
 
   /** @internal Takes out the result of a task for a handle. */
   take(taskId: string): TaskEnd | undefined {
-    const at = this.held.findIndex((end) => end.taskId === taskId);
-    return at < 0 ? undefined : this.held.splice(at, 1)[0];
+    const at = this.#held.findIndex((end) => end.taskId === taskId);
+    return at < 0 ? undefined : this.#held.splice(at, 1)[0];
   }
 
   /** @internal */
   close(): void {
-    this.isClosed = true;
-    for (const waiter of this.waiters.splice(0)) waiter({ done: true, value: undefined });
+    this.#isClosed = true;
+    for (const waiter of this.#waiters.splice(0)) waiter({ done: true, value: undefined });
   }
 
-  private give({ taskId, end }: TaskEnd): TaskResult {
-    this.driver().handle({ is: "received", taskId });
+  #give({ taskId, end }: TaskEnd): TaskResult {
+    this.#driver().handle({ is: "received", taskId });
     return { taskId, end: typed(end) };
   }
 
   /** The next result; done when the agent is closed. */
   next(): Promise<IteratorResult<TaskResult, undefined>> {
-    const first = this.held.shift();
-    if (first !== undefined) return Promise.resolve({ done: false, value: this.give(first) });
-    if (this.isClosed) return Promise.resolve({ done: true, value: undefined });
-    return new Promise((resolve) => this.waiters.push(resolve));
+    const first = this.#held.shift();
+    if (first !== undefined) return Promise.resolve({ done: false, value: this.#give(first) });
+    if (this.#isClosed) return Promise.resolve({ done: true, value: undefined });
+    return new Promise((resolve) => this.#waiters.push(resolve));
   }
 
   [Symbol.asyncIterator](): this {

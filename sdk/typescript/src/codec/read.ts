@@ -21,25 +21,6 @@ export const enum Tag {
   Ext,
 }
 
-const NAMES = [
-  "nil",
-  "a boolean",
-  "an integer",
-  "a negative integer",
-  "a float",
-  "a string",
-  "a string that is not UTF-8",
-  "bytes",
-  "an array",
-  "a map",
-  "an extension",
-];
-
-/** A kind of value in words, for error messages. */
-export function nameOf(tag: Tag): string {
-  return NAMES[tag]!;
-}
-
 /** One key of a header's map: its value where that is a scalar, and where its bytes stand. */
 export interface Entry {
   key: string;
@@ -50,6 +31,7 @@ export interface Entry {
   end: number;
 }
 
+const NOT_UTF8 = "text that is not UTF-8";
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** A position in bytes. Nothing is believed of a length before its bytes are there. */
@@ -61,7 +43,7 @@ export class Reader {
   /** and its length in bytes, items or pairs. */
   size = 0;
   at = 0;
-  private readonly view: DataView;
+  readonly #view: DataView;
 
   readonly bytes: Uint8Array;
 
@@ -69,47 +51,41 @@ export class Reader {
     // A Node `Buffer` is a Uint8Array whose `slice` is no copy.
     const isPlain = bytes.constructor === Uint8Array;
     this.bytes = isPlain ? bytes : new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
   /** Passes over so many bytes, and gives where they began. */
   take(n: number): number {
     const start = this.at;
     // Not at + n > length: a length of 32 bits cannot overflow here, but the rule is to compare with what is left.
-    if (n > this.bytes.length - start) throw new ReadError("the message ends inside a value");
+    if (n > this.bytes.length - start) throw new ReadError("it ends inside a value");
     this.at = start + n;
     return start;
   }
 
-  private u8(): number {
-    return this.bytes[this.take(1)]!;
+  /** An unsigned integer of 8, 16 or 32 bits: `width` 0, 1 or 2. */
+  #length(width: number): number {
+    const start = this.take(1 << width);
+    return width === 0 ? this.bytes[start]! : width === 1 ? this.#view.getUint16(start) : this.#view.getUint32(start);
   }
 
-  private u16(): number {
-    return this.view.getUint16(this.take(2));
-  }
-
-  private u32(): number {
-    return this.view.getUint32(this.take(4));
-  }
-
-  private unsigned(n: number | bigint): void {
+  #unsigned(n: number | bigint): void {
     this.tag = Tag.UInt;
     this.scalar = typeof n === "bigint" && n <= Number.MAX_SAFE_INTEGER ? Number(n) : n;
   }
 
-  private signed(n: number | bigint): void {
-    if (n >= 0) return this.unsigned(n);
+  #signed(n: number | bigint): void {
+    if (n >= 0) return this.#unsigned(n);
     this.tag = Tag.Int;
     this.scalar = typeof n === "bigint" && n >= Number.MIN_SAFE_INTEGER ? Number(n) : n;
   }
 
-  private float(x: number): void {
+  #float(x: number): void {
     this.tag = Tag.Float;
     this.scalar = x;
   }
 
-  private sized(tag: Tag, n: number): void {
+  #sized(tag: Tag, n: number): void {
     this.tag = tag;
     this.size = n;
     this.scalar = undefined;
@@ -117,21 +93,21 @@ export class Reader {
 
   /** Reads the head of the next value, without what follows it. */
   head(): void {
-    const first = this.u8();
+    const first = this.bytes[this.take(1)]!;
     if (first < 0x80) {
       this.tag = Tag.UInt;
       this.scalar = first;
-    } else if (first < 0x90) this.sized(Tag.Map, first & 0x0f);
-    else if (first < 0xa0) this.sized(Tag.Array, first & 0x0f);
-    else if (first < 0xc0) this.sized(Tag.Str, first & 0x1f);
-    else if (first >= 0xe0) this.signed(first - 256);
-    else this.longHead(first);
+    } else if (first < 0x90) this.#sized(Tag.Map, first & 0x0f);
+    else if (first < 0xa0) this.#sized(Tag.Array, first & 0x0f);
+    else if (first < 0xc0) this.#sized(Tag.Str, first & 0x1f);
+    else if (first >= 0xe0) this.#signed(first - 256);
+    else this.#longHead(first);
   }
 
-  private longHead(first: number): void {
+  #longHead(first: number): void {
     switch (first) {
       case 0xc0:
-        this.sized(Tag.Nil, 0);
+        this.#sized(Tag.Nil, 0);
         this.scalar = null;
         return;
       case 0xc2:
@@ -140,60 +116,50 @@ export class Reader {
         this.scalar = first === 0xc3;
         return;
       case 0xc4:
-        return this.sized(Tag.Bin, this.u8());
       case 0xc5:
-        return this.sized(Tag.Bin, this.u16());
       case 0xc6:
-        return this.sized(Tag.Bin, this.u32());
+        return this.#sized(Tag.Bin, this.#length(first - 0xc4));
       case 0xc7:
-        return this.sized(Tag.Ext, this.u8());
       case 0xc8:
-        return this.sized(Tag.Ext, this.u16());
       case 0xc9:
-        return this.sized(Tag.Ext, this.u32());
+        return this.#sized(Tag.Ext, this.#length(first - 0xc7));
       case 0xca:
-        return this.float(this.view.getFloat32(this.take(4)));
+        return this.#float(this.#view.getFloat32(this.take(4)));
       case 0xcb:
-        return this.float(this.view.getFloat64(this.take(8)));
+        return this.#float(this.#view.getFloat64(this.take(8)));
       case 0xcc:
-        return this.unsigned(this.u8());
       case 0xcd:
-        return this.unsigned(this.u16());
       case 0xce:
-        return this.unsigned(this.u32());
+        return this.#unsigned(this.#length(first - 0xcc));
       case 0xcf:
-        return this.unsigned(this.view.getBigUint64(this.take(8)));
+        return this.#unsigned(this.#view.getBigUint64(this.take(8)));
       case 0xd0:
-        return this.signed(this.view.getInt8(this.take(1)));
+        return this.#signed(this.#view.getInt8(this.take(1)));
       case 0xd1:
-        return this.signed(this.view.getInt16(this.take(2)));
+        return this.#signed(this.#view.getInt16(this.take(2)));
       case 0xd2:
-        return this.signed(this.view.getInt32(this.take(4)));
+        return this.#signed(this.#view.getInt32(this.take(4)));
       case 0xd3:
-        return this.signed(this.view.getBigInt64(this.take(8)));
+        return this.#signed(this.#view.getBigInt64(this.take(8)));
       case 0xd9:
-        return this.sized(Tag.Str, this.u8());
       case 0xda:
-        return this.sized(Tag.Str, this.u16());
       case 0xdb:
-        return this.sized(Tag.Str, this.u32());
+        return this.#sized(Tag.Str, this.#length(first - 0xd9));
       case 0xdc:
-        return this.sized(Tag.Array, this.u16());
       case 0xdd:
-        return this.sized(Tag.Array, this.u32());
+        return this.#sized(Tag.Array, this.#length(first - 0xdb));
       case 0xde:
-        return this.sized(Tag.Map, this.u16());
       case 0xdf:
-        return this.sized(Tag.Map, this.u32());
+        return this.#sized(Tag.Map, this.#length(first - 0xdd));
       case 0xc1:
-        throw new ReadError("byte 0xc1 is not MessagePack");
+        throw new ReadError("0xc1 is no MessagePack");
       default:
-        return this.sized(Tag.Ext, 1 << (first - 0xd4));
+        return this.#sized(Tag.Ext, 1 << (first - 0xd4));
     }
   }
 
   /** Text of so many bytes; `undefined` when they are not UTF-8. */
-  private text(n: number): string | undefined {
+  #text(n: number): string | undefined {
     const start = this.take(n);
     const bytes = this.bytes;
     if (n < 32) {
@@ -218,7 +184,7 @@ export class Reader {
     this.head();
     switch (this.tag) {
       case Tag.Str: {
-        const text = this.text(this.size);
+        const text = this.#text(this.size);
         if (text === undefined) this.tag = Tag.NotUtf8;
         this.scalar = text;
         return;
@@ -232,14 +198,14 @@ export class Reader {
         this.take(1 + this.size);
         return;
       case Tag.Array: {
-        if (depth === 0) throw new ReadError("the header is nested deeper than 32");
+        if (depth === 0) throw new ReadError("nested deeper than 32");
         for (let n = this.size; n > 0; n--) this.checked(depth - 1);
-        this.sized(Tag.Array, 0);
+        this.#sized(Tag.Array, 0);
         return;
       }
       case Tag.Map:
-        this.pairs(depth);
-        this.sized(Tag.Map, 0);
+        this.#pairs(depth);
+        this.#sized(Tag.Map, 0);
         return;
       default:
     }
@@ -249,24 +215,24 @@ export class Reader {
   entries(depth = HEADER_DEPTH_MAX): Entry[] {
     this.head();
     if (this.tag !== Tag.Map) throw new ReadError("a header is a map");
-    return this.pairs(depth);
+    return this.#pairs(depth);
   }
 
   /** The pairs of a map whose head was read. */
-  private pairs(depth: number): Entry[] {
-    if (depth === 0) throw new ReadError("the header is nested deeper than 32");
+  #pairs(depth: number): Entry[] {
+    if (depth === 0) throw new ReadError("nested deeper than 32");
     const n = this.size;
-    if (n > HEADER_KEYS_MAX) throw new ReadError(`a map of the header has more than ${HEADER_KEYS_MAX} keys`);
+    if (n > HEADER_KEYS_MAX) throw new ReadError(`a map has more than ${HEADER_KEYS_MAX} keys`);
     const entries: Entry[] = [];
     for (let i = 0; i < n; i++) {
       this.head();
-      const key = this.tag === Tag.Str ? this.text(this.size) : undefined;
-      if (key === undefined) throw new ReadError("a map key of the header is no string");
+      const key = this.tag === Tag.Str ? this.#text(this.size) : undefined;
+      if (key === undefined) throw new ReadError("a key is no string");
       const start = this.at;
       this.checked(depth - 1);
       entries.push({ key, tag: this.tag, value: this.scalar, start, end: this.at });
     }
-    if (hasRepeatedKey(entries)) throw new ReadError("a map of the header has a repeated key");
+    if (hasRepeatedKey(entries)) throw new ReadError("a key is repeated");
     return entries;
   }
 
@@ -283,7 +249,7 @@ export class Reader {
     let valid = true;
     for (let left = 1; left > 0; left--) {
       this.head();
-      if (this.tag === Tag.Str) valid = this.text(this.size) !== undefined && valid;
+      if (this.tag === Tag.Str) valid = this.#text(this.size) !== undefined && valid;
       else if (this.tag === Tag.Bin) this.take(this.size);
       else if (this.tag === Tag.Ext) this.take(1 + this.size);
       else if (this.tag === Tag.Array) left += this.size;
@@ -295,15 +261,15 @@ export class Reader {
   /** The next value, as JavaScript has it: see {@link decode}. */
   value(depth = BODY_DEPTH_MAX): unknown {
     this.head();
-    return this.rest(depth);
+    return this.#rest(depth);
   }
 
   /** What follows a head that was read. */
-  private rest(depth: number): unknown {
+  #rest(depth: number): unknown {
     switch (this.tag) {
       case Tag.Str: {
-        const text = this.text(this.size);
-        if (text === undefined) throw new ReadError("a string that is not UTF-8");
+        const text = this.#text(this.size);
+        if (text === undefined) throw new ReadError(NOT_UTF8);
         return text;
       }
       case Tag.Bin: {
@@ -312,7 +278,7 @@ export class Reader {
         return this.bytes.slice(start, this.at);
       }
       case Tag.Ext: {
-        const type = this.view.getInt8(this.take(1));
+        const type = this.#view.getInt8(this.take(1));
         const start = this.take(this.size);
         return extension(type, this.bytes.slice(start, this.at));
       }
@@ -324,21 +290,21 @@ export class Reader {
       }
       case Tag.Map:
         if (depth === 0) throw new ReadError(`nested deeper than ${BODY_DEPTH_MAX}`);
-        return this.record(this.size, depth - 1);
+        return this.#record(this.size, depth - 1);
       default:
         return this.scalar;
     }
   }
 
   /** A map: an object as long as its keys are texts, else a `Map`. */
-  private record(n: number, depth: number): unknown {
+  #record(n: number, depth: number): unknown {
     const record: Record<string, unknown> = {};
     for (let i = 0; i < n; i++) {
       this.head();
       // What was read is kept: to read it a second time at each level would cost 2^depth.
-      if (this.tag !== Tag.Str) return this.map(new Map(Object.entries(record)), n - i, depth);
-      const key = this.text(this.size);
-      if (key === undefined) throw new ReadError("a map key that is not UTF-8");
+      if (this.tag !== Tag.Str) return this.#map(new Map(Object.entries(record)), n - i, depth);
+      const key = this.#text(this.size);
+      if (key === undefined) throw new ReadError(NOT_UTF8);
       const value = this.value(depth);
       if (key === "__proto__") {
         // An assignment would change what the object inherits.
@@ -351,10 +317,10 @@ export class Reader {
   }
 
   /** The `left` last pairs of a map, of which the head of the first key was read. */
-  private map(map: Map<unknown, unknown>, left: number, depth: number): Map<unknown, unknown> {
+  #map(map: Map<unknown, unknown>, left: number, depth: number): Map<unknown, unknown> {
     for (let i = 0; i < left; i++) {
       if (i > 0) this.head();
-      const key = this.rest(depth);
+      const key = this.#rest(depth);
       map.set(key, this.value(depth));
     }
     return map;
@@ -398,6 +364,6 @@ function moment(seconds: bigint, nanoseconds: number): Date {
 export function decode(bytes: Uint8Array): unknown {
   const reader = new Reader(bytes);
   const value = reader.value();
-  if (reader.at !== bytes.length) throw new ReadError("bytes follow the value");
+  if (reader.at !== bytes.length) throw new ReadError("bytes follow");
   return value;
 }

@@ -1,6 +1,6 @@
 /** The types that header fields have: how each is read, bounded and written. */
 
-import { nameOf, Reader, Tag, type Entry, type Writer } from "../codec/index.js";
+import { Reader, Tag, utf8Length, type Entry, type Writer } from "../codec/index.js";
 import { ID_BYTES_MAX, LABELS_MAX, LIST_MAX, PRIVATE_BYTES_MAX, PRIVATE_KEYS_MAX, WORD_BYTES_MAX } from "../limits.js";
 
 /** Labels and the like, in the order of the wire. */
@@ -29,16 +29,25 @@ export class FieldError extends Error {
 /** A type that a header field can have. */
 export interface FieldType {
   /** Reads the value of a key that is there; the error's field is relative to the key. */
-  read(reader: Reader, entry: Entry): unknown;
-  write(out: Writer, value: never): void;
+  readonly read: (reader: Reader, entry: Entry) => unknown;
+  readonly write: (out: Writer, value: never) => void;
   /** What an absent key reads as; without one the key has to be there. */
   absent?: { value: unknown };
   /** Whether a value says only its default, so that it is not written. */
-  isDefault?(value: never): boolean;
+  readonly isDefault?: (value: never) => boolean;
 }
 
-function expected(what: string, entry: Entry): FieldError {
-  return new FieldError("", `must be ${what}, not ${nameOf(entry.tag)}`);
+/** Reads the value of a key; an error names the key. */
+export function readAt(type: FieldType, reader: Reader, entry: Entry): unknown {
+  try {
+    return type.read(reader, entry);
+  } catch (error) {
+    throw error instanceof FieldError ? error.under(entry.key) : error;
+  }
+}
+
+function expected(what: string): FieldError {
+  return new FieldError("", `must be ${what}`);
 }
 
 function within(n: number, least: number, most: number): void {
@@ -54,7 +63,7 @@ function textBytes(reader: Reader, entry: Entry): number {
 
 export const uint: FieldType = {
   read(_, entry) {
-    if (entry.tag !== Tag.UInt) throw expected("an unsigned integer", entry);
+    if (entry.tag !== Tag.UInt) throw expected("an unsigned integer");
     return entry.value;
   },
   write: (out, value: Uint) => out.int(value),
@@ -65,7 +74,7 @@ function finite(entry: Entry): number {
   if (entry.tag === Tag.Float && Number.isFinite(value)) return value as number;
   // A whole `cpu: 1` is how many encoders write 1.0.
   if (entry.tag === Tag.UInt && (value as Uint) <= 0xffff_ffff) return Number(value);
-  throw expected("a finite number", entry);
+  throw expected("a finite number");
 }
 
 export const number: FieldType = {
@@ -93,7 +102,7 @@ export const percent: FieldType = {
 
 export const bool: FieldType = {
   read(_, entry) {
-    if (entry.tag !== Tag.Bool) throw expected("a boolean", entry);
+    if (entry.tag !== Tag.Bool) throw expected("a boolean");
     return entry.value;
   },
   write: (out, value: boolean) => out.bool(value),
@@ -104,7 +113,7 @@ export const bool: FieldType = {
 export function str(least = 0, most = Infinity): FieldType {
   return {
     read(reader, entry) {
-      if (entry.tag !== Tag.Str) throw expected("a string", entry);
+      if (entry.tag !== Tag.Str) throw expected("a string");
       within(textBytes(reader, entry), least, most);
       return entry.value;
     },
@@ -150,7 +159,7 @@ export const select: FieldType = {
 export function list(item: FieldType, least = 0, most = LIST_MAX): FieldType {
   return {
     read(reader, entry) {
-      if (entry.tag !== Tag.Array) throw expected("an array", entry);
+      if (entry.tag !== Tag.Array) throw expected("an array");
       const inside = new Reader(reader.bytes);
       inside.at = entry.start;
       inside.head();
@@ -172,7 +181,7 @@ export function list(item: FieldType, least = 0, most = LIST_MAX): FieldType {
 
 /** The entries of a map that was checked already. */
 export function entriesOf(reader: Reader, entry: Entry, what: string): Entry[] {
-  if (entry.tag !== Tag.Map) throw expected(what, entry);
+  if (entry.tag !== Tag.Map) throw expected(what);
   const inside = new Reader(reader.bytes);
   inside.at = entry.start;
   return inside.entries();
@@ -183,12 +192,12 @@ export const labels: FieldType = {
     const entries = entriesOf(reader, entry, "a map of strings");
     if (entries.length > LABELS_MAX) throw new FieldError("", `has more than ${LABELS_MAX} labels`);
     return entries.map((label) => {
-      if (label.tag !== Tag.Str) throw expected("a string", label).under(label.key);
-      const bytes = new TextEncoder().encode(label.key).length;
+      const text = readAt(str(), reader, label);
+      const bytes = utf8Length(label.key);
       if (bytes === 0 || bytes > WORD_BYTES_MAX || textBytes(reader, label) > WORD_BYTES_MAX) {
-        throw new FieldError("", `has a key or value over ${WORD_BYTES_MAX} bytes or empty`);
+        throw new FieldError("", "has a key or value of wrong length");
       }
-      return [label.key, label.value];
+      return [label.key, text];
     });
   },
   write(out, value: Pairs) {
@@ -205,14 +214,10 @@ export const labels: FieldType = {
 export const levels: FieldType = {
   read(reader, entry) {
     return entriesOf(reader, entry, "a map of numbers").map((level) => {
-      if (new TextEncoder().encode(level.key).length > ID_BYTES_MAX) {
-        throw new FieldError("", `has a key over ${ID_BYTES_MAX} bytes`);
+      if (utf8Length(level.key) > ID_BYTES_MAX) {
+        throw new FieldError("", "has a key of wrong length");
       }
-      try {
-        return [level.key, share.read(reader, level)];
-      } catch (error) {
-        throw error instanceof FieldError ? error.under(level.key) : error;
-      }
+      return [level.key, readAt(share, reader, level)];
     });
   },
   write(out, value: readonly (readonly [string, number])[]) {
@@ -229,21 +234,19 @@ export const levels: FieldType = {
 /** The private keys (`x-…`) of a header, with their encoded values. */
 export type Private = readonly (readonly [string, Uint8Array])[];
 
+const anything = raw(Infinity);
+
 export function readPrivate(reader: Reader, entries: Entry[]): Private | undefined {
   let picked: [string, Uint8Array][] | undefined;
   let bytes = 0;
   for (const entry of entries) {
     if (entry.key.charCodeAt(0) !== 0x78 || !entry.key.startsWith("x-")) continue;
-    try {
-      const value = raw(Infinity).read(reader, entry) as Uint8Array;
-      bytes += new TextEncoder().encode(entry.key).length + value.length;
-      (picked ??= []).push([entry.key, value]);
-    } catch (error) {
-      throw error instanceof FieldError ? error.under(entry.key) : error;
-    }
+    const value = readAt(anything, reader, entry) as Uint8Array;
+    bytes += utf8Length(entry.key) + value.length;
+    (picked ??= []).push([entry.key, value]);
   }
   if (picked !== undefined && (picked.length > PRIVATE_KEYS_MAX || bytes > PRIVATE_BYTES_MAX)) {
-    throw new FieldError("x-", `keys are more than ${PRIVATE_KEYS_MAX} or over ${PRIVATE_BYTES_MAX} bytes together`);
+    throw new FieldError("x-", "keys are too many or too large");
   }
   return picked;
 }

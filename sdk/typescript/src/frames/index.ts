@@ -1,6 +1,6 @@
 /** Whole messages: an envelope `[kind, header, body]` around a header. */
 
-import { nameOf, Reader, ReadError, Tag, Writer, type Entry } from "../codec/index.js";
+import { Reader, ReadError, Tag, Writer, type Entry } from "../codec/index.js";
 import { KEEP_MS_MADE } from "../limits.js";
 import { FieldError, type Uint } from "./fields.js";
 import * as headers from "./headers.js";
@@ -10,44 +10,42 @@ export { FieldError, type Pairs, type Private, type Uint } from "./fields.js";
 export type * from "./headers.js";
 
 /** Kinds of envelopes, with their numbers on the wire. */
-export const Kind = {
-  Hello: 1,
-  Welcome: 2,
-  Update: 3,
-  Goodbye: 4,
-  Error: 5,
-  Call: 10,
-  Accept: 11,
-  Chunk: 12,
-  Credit: 13,
-  Result: 14,
-  Cancel: 15,
-  Receipt: 16,
-} as const;
-/** The number of a kind. */
-export type Kind = (typeof Kind)[keyof typeof Kind];
+export const enum Kind {
+  Hello = 1,
+  Welcome = 2,
+  Update = 3,
+  Goodbye = 4,
+  Error = 5,
+  Call = 10,
+  Accept = 11,
+  Chunk = 12,
+  Credit = 13,
+  Result = 14,
+  Cancel = 15,
+  Receipt = 16,
+}
 
 /** Headers of what both sides send alike. */
 interface Both {
-  4: headers.Goodbye;
-  11: headers.Accept;
-  12: headers.Chunk;
-  13: headers.Credit;
-  14: headers.Result;
-  15: headers.Cancel;
+  [Kind.Goodbye]: headers.Goodbye;
+  [Kind.Accept]: headers.Accept;
+  [Kind.Chunk]: headers.Chunk;
+  [Kind.Credit]: headers.Credit;
+  [Kind.Result]: headers.Result;
+  [Kind.Cancel]: headers.Cancel;
 }
 /** Headers of what an agent sends, by kind. */
 export interface ToHub extends Both {
-  1: headers.Hello;
-  3: headers.Update;
-  10: headers.Call;
-  16: headers.Receipt;
+  [Kind.Hello]: headers.Hello;
+  [Kind.Update]: headers.Update;
+  [Kind.Call]: headers.Call;
+  [Kind.Receipt]: headers.Receipt;
 }
 /** Headers of what the hub sends, by kind. */
 export interface ToAgent extends Both {
-  2: headers.Welcome;
-  5: headers.ErrorReply;
-  10: headers.Dispatch;
+  [Kind.Welcome]: headers.Welcome;
+  [Kind.Error]: headers.ErrorReply;
+  [Kind.Call]: headers.Dispatch;
 }
 
 type Frame<Headers> = { [K in keyof Headers]: { kind: K; header: Headers[K]; body: Uint8Array | undefined } }[keyof Headers];
@@ -57,27 +55,26 @@ export type FrameToHub = Frame<ToHub>;
 export type FrameToAgent = Frame<ToAgent>;
 
 const both = {
-  4: headers.goodbye,
-  11: headers.accept,
-  12: headers.chunk,
-  13: headers.credit,
-  14: headers.result,
-  15: headers.cancel,
+  [Kind.Goodbye]: headers.goodbye,
+  [Kind.Accept]: headers.accept,
+  [Kind.Chunk]: headers.chunk,
+  [Kind.Credit]: headers.credit,
+  [Kind.Result]: headers.result,
+  [Kind.Cancel]: headers.cancel,
 };
 const toHub: Record<number, Table<unknown>> = {
   ...both,
-  1: headers.hello,
-  3: headers.update,
-  10: headers.call,
-  16: headers.receipt,
-} as never;
+  [Kind.Hello]: headers.hello,
+  [Kind.Update]: headers.update,
+  [Kind.Call]: headers.call,
+  [Kind.Receipt]: headers.receipt,
+};
 const toAgent: Record<number, Table<unknown>> = {
   ...both,
-  2: headers.welcome,
-  5: headers.errorReply,
-  10: headers.dispatch,
-} as never;
-const known = new Set<number>(Object.values(Kind));
+  [Kind.Welcome]: headers.welcome,
+  [Kind.Error]: headers.errorReply,
+  [Kind.Call]: headers.dispatch,
+};
 
 /** Why a message could not be read, sorted by what it costs: see docs/protocol.md, "What is refused". */
 export class FrameError extends Error {
@@ -109,16 +106,21 @@ function encode(table: Table<unknown>, kind: number, header: unknown, body: Uint
 
 /** Writes a message of an agent. */
 export function encodeToHub<K extends keyof ToHub>(kind: K, header: ToHub[K], body?: Uint8Array): Uint8Array {
-  return encode(toHub[kind]!, kind, header, body);
+  return encode(toHub[kind], kind, header, body);
 }
 
 /** Writes a message of the hub. */
 export function encodeToAgent<K extends keyof ToAgent>(kind: K, header: ToAgent[K], body?: Uint8Array): Uint8Array {
-  return encode(toAgent[kind]!, kind, header, body);
+  return encode(toAgent[kind], kind, header, body);
 }
 
 /** Parts of a CALL that are the same in every one: `[10, {id: …, request_id: …, keep_ms: 600000, capability: …}, body]`. */
-const PLAIN = { head: pack((w) => (w.array(3), w.int(Kind.Call), w.map(4), w.str("id"))), requestId: pack((w) => w.str("request_id")) };
+const PLAIN = { head: pack((w) => {
+  w.array(3);
+  w.int(Kind.Call);
+  w.map(4);
+  w.str("id");
+}), requestId: pack((w) => w.str("request_id")) };
 const plainNames = new Map<string, Uint8Array>();
 /** Names that are kept written; a program that makes up names must not fill memory with them. */
 const PLAIN_NAMES_MAX = 1024;
@@ -133,7 +135,12 @@ function pack(write: (out: Writer) => unknown): Uint8Array {
 export function encodePlainCall(id: Uint, requestId: string, capability: string, body?: Uint8Array): Uint8Array {
   let rest = plainNames.get(capability);
   if (rest === undefined) {
-    rest = pack((w) => (w.str("keep_ms"), w.int(KEEP_MS_MADE), w.str("capability"), w.str(capability)));
+    rest = pack((w) => {
+  w.str("keep_ms");
+  w.int(KEEP_MS_MADE);
+  w.str("capability");
+  w.str(capability);
+});
     if (plainNames.size < PLAIN_NAMES_MAX) plainNames.set(capability, rest);
   }
   out.reset();
@@ -161,21 +168,21 @@ interface Parts {
   kind: Uint;
   entries: Entry[];
   body: Uint8Array | undefined;
-  /** What the body is, where it is neither bytes nor nil. */
-  wrongBody: string | undefined;
+  /** The body is neither bytes nor nil. */
+  isBodyWrong: boolean;
 }
 
 function decode(message: Uint8Array, tables: Record<number, Table<unknown>>): unknown {
   const reader = new Reader(message);
-  const { kind, entries, body, wrongBody } = trusted(reader);
-  if (!known.has(kind as number)) {
+  const { kind, entries, body, isBodyWrong } = trusted(reader);
+  if (!(Number(kind) in toHub) && !(Number(kind) in toAgent)) {
     throw new FrameError("unknown_kind", `kind ${kind.toString()} is not known`, kind, idOf(entries));
   }
   try {
-    if (wrongBody !== undefined) throw new FieldError("body", `must be bytes or nil, not ${wrongBody}`);
+    if (isBodyWrong) throw new FieldError("body", "must be bytes or nil");
     const table = tables[kind as number];
     if (table === undefined) {
-      throw new FrameError("wrong_direction", `kind ${kind.toString()} is not sent in this direction`, kind);
+      throw new FrameError("wrong_direction", "not sent in this direction", kind);
     }
     return { kind, header: table.from(reader, entries), body };
   } catch (error) {
@@ -207,13 +214,13 @@ function headOf(reader: Reader, tag: Tag): boolean {
 function split(reader: Reader): Parts {
   const parts = headOf(reader, Tag.Array) ? reader.size : 0;
   if (parts < 2 || parts > 3) {
-    throw new ReadError("an envelope is an array of two or three: [kind, header, body]");
+    throw new ReadError("no [kind, header, body]");
   }
-  if (!headOf(reader, Tag.UInt)) throw new ReadError("the kind of an envelope is an unsigned integer");
+  if (!headOf(reader, Tag.UInt)) throw new ReadError("a kind is an unsigned integer");
   const kind = reader.scalar as Uint;
   const entries = reader.entries();
   let body: Uint8Array | undefined;
-  let wrongBody: string | undefined;
+  let isBodyWrong = false;
   if (parts === 3) {
     const start = reader.at;
     reader.head();
@@ -221,12 +228,12 @@ function split(reader: Reader): Parts {
       const at = reader.take(reader.size);
       body = reader.bytes.subarray(at, reader.at);
     } else if (reader.tag !== Tag.Nil) {
-      wrongBody = nameOf(reader.tag);
+      isBodyWrong = true;
       // The rules of headers do not hold inside a body; it is passed over to know where the message ends.
       reader.at = start;
       reader.skip();
     }
   }
-  if (reader.at !== reader.bytes.length) throw new ReadError("bytes follow the envelope");
-  return { kind, entries, body, wrongBody };
+  if (reader.at !== reader.bytes.length) throw new ReadError("bytes follow");
+  return { kind, entries, body, isBodyWrong };
 }

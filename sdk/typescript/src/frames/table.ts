@@ -1,7 +1,7 @@
 /** A map of a header as a table of its keys, in the canonical order. */
 
 import { Writer, type Entry, type Reader } from "../codec/index.js";
-import { entriesOf, FieldError, readPrivate, type FieldType, type Private } from "./fields.js";
+import { entriesOf, FieldError, readAt, readPrivate, type FieldType, type Private } from "./fields.js";
 
 /** Whether a key has to be there, may be absent, or is always written and may be absent. */
 export type Need = "must" | "may" | "always";
@@ -25,20 +25,23 @@ interface Row extends Field {
  * always written.
  */
 export class Table<T> implements FieldType {
-  private readonly rows: Row[];
-  private readonly byKey: Map<string, Row>;
+  readonly #rows: Row[];
+  readonly #byKey: Map<string, Row>;
+
+  readonly #hasPrivate: boolean;
 
   constructor(
     fields: Field[],
-    private readonly hasPrivate = false,
+    hasPrivate = false,
   ) {
-    this.rows = fields.map((field) => {
+    this.#hasPrivate = hasPrivate;
+    this.#rows = fields.map((field) => {
       const out = new Writer();
       out.str(field.key);
       const absent = field.need === "always" ? field.type.absent?.value : undefined;
       return { ...field, encoded: out.take(), absent };
     });
-    this.byKey = new Map(this.rows.map((row) => [row.key, row]));
+    this.#byKey = new Map(this.#rows.map((row) => [row.key, row]));
   }
 
   read(reader: Reader, entry: Entry): T {
@@ -49,23 +52,19 @@ export class Table<T> implements FieldType {
   from(reader: Reader, entries: Entry[]): T {
     const value: Record<string, unknown> = {};
     for (const entry of entries) {
-      const row = this.byKey.get(entry.key);
+      const row = this.#byKey.get(entry.key);
       if (row === undefined) continue;
       // A nil reads as absent wherever the key may be absent: many encoders write one for what is not set.
       if (entry.value === null && row.need !== "must") continue;
-      try {
-        const read = row.type.read(reader, entry);
-        if (row.need === "always" || row.type.isDefault?.(read as never) !== true) value[row.key] = read;
-      } catch (error) {
-        throw error instanceof FieldError ? error.under(row.key) : error;
-      }
+      const read = readAt(row.type, reader, entry);
+      if (row.need === "always" || row.type.isDefault?.(read as never) !== true) value[row.key] = read;
     }
-    for (const row of this.rows) {
+    for (const row of this.#rows) {
       if (value[row.key] !== undefined) continue;
       if (row.need === "must") throw new FieldError(row.key, "is missing");
       if (row.absent !== undefined) value[row.key] = row.absent;
     }
-    if (this.hasPrivate) {
+    if (this.#hasPrivate) {
       const keys = readPrivate(reader, entries);
       if (keys !== undefined) value["private"] = keys;
     }
@@ -74,11 +73,11 @@ export class Table<T> implements FieldType {
 
   write(out: Writer, value: T): void {
     const values = value as Record<string, unknown>;
-    const keys = this.hasPrivate ? (values["private"] as Private | undefined) : undefined;
+    const keys = this.#hasPrivate ? (values["private"] as Private | undefined) : undefined;
     let n = keys?.length ?? 0;
-    for (const row of this.rows) if (isWritten(row, values[row.key])) n += 1;
+    for (const row of this.#rows) if (isWritten(row, values[row.key])) n += 1;
     out.map(n);
-    for (const row of this.rows) {
+    for (const row of this.#rows) {
       const field = values[row.key];
       if (!isWritten(row, field)) continue;
       out.raw(row.encoded);

@@ -5,29 +5,35 @@ export type Random = () => number;
 
 /** Counts the failures in a row; the ceiling doubles with each. */
 export class Backoff {
-  private failures = 0;
+  #failures = 0;
+
+  readonly #first: number;
+  readonly #most: number;
 
   constructor(
     /** Ceiling of the first wait, in milliseconds. */
-    private readonly first = 1000,
+    first = 1000,
     /** Ceiling of every later wait, in milliseconds. */
-    private readonly most = 60_000,
-  ) {}
+    most = 60_000,
+  ) {
+    this.#first = first;
+    this.#most = most;
+  }
 
   /** Ceiling of the next wait. */
   get window(): number {
-    return Math.min(this.first * 2 ** Math.min(this.failures, 20), this.most);
+    return Math.min(this.#first * 2 ** Math.min(this.#failures, 20), this.#most);
   }
 
   /** The next wait: jittered from the first on, so that a fleet never comes back in one second. */
   next(random: Random): number {
     const wait = random() * this.window;
-    this.failures += 1;
+    this.#failures += 1;
     return wait;
   }
 
   /** A session lived long enough to count as a success. */
   reset(): void {
-    this.failures = 0;
+    this.#failures = 0;
   }
 }

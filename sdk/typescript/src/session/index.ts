@@ -23,6 +23,9 @@ import type { Context, Effect, Input, Now } from "./types.js";
 /** Longest window for coming back that a hub's GOODBYE is believed, in milliseconds. */
 const AWAY_MAX = 3_600_000;
 
+const CLOSED = "the agent is closed";
+const BY_PROGRAM: CloseReason = { kind: "closed", message: "closed by this program" };
+
 /** What a session is made of. */
 export interface SessionOptions {
   registration: Registration;
@@ -38,75 +41,75 @@ export interface SessionOptions {
 
 /** The state of one agent's life. */
 export class Session {
-  private readonly registration: Registration;
-  private readonly link: Link;
-  private readonly asked: Asked;
-  private readonly running: Running;
+  readonly #registration: Registration;
+  readonly #link: Link;
+  readonly #asked: Asked;
+  readonly #running: Running;
   /** The agent closes: at the latest then. */
-  private drain: Now | undefined;
-  private readonly cx: Context;
+  #drain: Now | undefined;
+  readonly #cx: Context;
 
-  constructor(private readonly options: SessionOptions) {
+  readonly #options: SessionOptions;
+
+  constructor(options: SessionOptions) {
+    this.#options = options;
     const { registration, backoff, random, cancelGrace, hasStore } = options;
-    this.registration = registration;
-    this.link = new Link(backoff, random);
-    this.asked = new Asked(random);
-    this.running = new Running(registration.maxConcurrency, cancelGrace, hasStore);
+    this.#registration = registration;
+    this.#link = new Link(backoff, random);
+    this.#asked = new Asked(random);
+    this.#running = new Running(registration.maxConcurrency, cancelGrace, hasStore);
     const outbound = new Outbound();
-    this.cx = { now: 0, ready: false, open: false, maxMessage: 0, maxInFlight: 0, outbound, effects: [] };
+    this.#cx = { now: 0, ready: false, open: false, maxMessage: 0, maxInFlight: 0, outbound, effects: [] };
   }
 
   /** The next message for the socket. */
   pop(): Uint8Array | undefined {
-    return this.cx.outbound.pop();
+    return this.#cx.outbound.pop();
   }
 
   /** Whether the socket may be read. */
   get mayRead(): boolean {
-    return this.cx.outbound.mayRead;
+    return this.#cx.outbound.mayRead;
   }
 
   /** Whether a session is open. */
   get isReady(): boolean {
-    return this.link.isReady;
+    return this.#link.isReady;
   }
 
   /** Whether no call is left. For tests. */
   get isEmpty(): boolean {
-    return this.asked.isEmpty && this.running.inFlight === 0;
+    return this.#asked.isEmpty && this.#running.inFlight === 0;
   }
 
   /** When the input `timeout` is due; `Infinity`: never. */
   get nextTimeout(): Now {
-    if (this.link.phase === "stopped") return Infinity;
+    if (this.#link.phase === "stopped") return Infinity;
     // Once the goodbye is said, the bound of the drain is behind us.
-    const drain = this.link.phase === "closing" ? Infinity : (this.drain ?? Infinity);
-    return Math.min(this.link.nextTimeout, this.asked.nextTimeout, this.running.nextTimeout, drain);
+    const drain = this.#link.phase === "closing" ? Infinity : (this.#drain ?? Infinity);
+    return Math.min(this.#link.nextTimeout, this.#asked.nextTimeout, this.#running.nextTimeout, drain);
   }
 
   /** Takes what happened, and gives what is to be done, in order. */
   handle(now: Now, input: Input): Effect[] {
     const effects: Effect[] = [];
-    this.cx.effects = effects;
-    this.context(now);
-    if (this.link.phase === "stopped") {
-      if (input.is === "open") {
-        this.asked.open(this.cx, input.key, input.spec);
-        this.asked.failAll(this.cx, "the agent is closed");
-      } else if (input.is === "claim") {
-        this.asked.claim(this.cx, input.key, input.taskId);
-        this.asked.failAll(this.cx, "the agent is closed");
-      }
+    this.#cx.effects = effects;
+    this.#context(now);
+    if (this.#link.phase === "stopped") {
+      if (input.is !== "open" && input.is !== "claim") return effects;
+      this.#input(now, input);
+      this.#asked.failAll(this.#cx, CLOSED);
       return effects;
     }
-    this.input(now, input);
-    this.settle(now);
+    this.#input(now, input);
+    this.#settle(now);
     return effects;
   }
 
   /** What the parts work on together, as it is now. */
-  private context(now: Now): Context {
-    const { cx, link } = this;
+  #context(now: Now): Context {
+    const cx = this.#cx;
+    const link = this.#link;
     cx.now = now;
     cx.ready = link.isReady;
     cx.open = link.canAnswer;
@@ -115,21 +118,23 @@ export class Session {
     return cx;
   }
 
-  private input(now: Now, input: Input): void {
-    const { cx, asked, running } = this;
+  #input(now: Now, input: Input): void {
+    const cx = this.#cx;
+    const asked = this.#asked;
+    const running = this.#running;
     switch (input.is) {
       case "message":
-        return this.message(now, input.message);
+        return this.#message(now, input.message);
       case "open":
         return asked.open(cx, input.key, input.spec);
       case "finished":
         return running.onFinished(cx, input.run, input.outcome);
       case "wrote":
-        this.link.wrote = now;
+        this.#link.wrote = now;
         // What waited for room in the queue may have it now.
         return asked.sendWaiting(cx);
       case "timeout":
-        return this.timeout(now);
+        return this.#timeout(now);
       case "emit":
         return running.onEmit(cx, input.run, input.payload);
       case "consumed":
@@ -148,126 +153,118 @@ export class Session {
         return running.onWouldTake(cx, input.run, input.ms);
       case "recalled":
         return running.onRecalled(cx, input.run, input.served);
-      default:
-        return this.rare(now, input);
-    }
-  }
-
-  private rare(now: Now, input: Input): void {
-    switch (input.is) {
       case "start":
-        return this.dial();
+        return this.#dial();
       case "opened":
-        return this.opened(now);
+        return this.#opened(now);
       case "dialFailed":
-        return this.dialFailed(now, input.error);
+        return this.#dialFailed(now, input.error);
       case "text":
-        return this.untrusted(now, "a text message on the MessagePack subprotocol");
+        return this.#untrusted(now, "a text message");
       case "alive":
-        return this.link.heard(now);
+        return this.#link.heard(now);
       case "lost":
-        return this.lost(now, input.code, input.reason);
+        return this.#lost(now, input.code, input.reason);
       case "woke":
-        this.link.woke(now);
-        return this.timeout(now, true);
+        this.#link.woke(now);
+        return this.#timeout(now, true);
       case "close":
-        return this.close(now, input.within);
+        return this.#close(now, input.within);
       case "setLoad":
-        this.registration.load = input.load;
-        return this.update();
+        this.#registration.load = input.load;
+        return this.#update();
       case "setStatus":
-        this.registration.status = input.status;
-        return this.update({ status: input.status });
+        this.#registration.status = input.status;
+        return this.#update({ status: input.status });
       case "add":
-        this.registration.offers.set(input.offer.header.name, input.offer);
-        return this.update({ add: [input.offer.header] });
+        this.#registration.offers.set(input.offer.header.name, input.offer);
+        return this.#update({ add: [input.offer.header] });
       case "remove":
-        this.registration.offers.delete(input.name);
-        return this.update({ remove: [input.name] });
-      default:
+        this.#registration.offers.delete(input.name);
+        return this.#update({ remove: [input.name] });
     }
   }
 
-  private get work(): Work {
-    const waiting = this.running.queued;
-    return { running: this.running.inFlight - waiting, waiting };
+  get #work(): Work {
+    const waiting = this.#running.queued;
+    return { running: this.#running.inFlight - waiting, waiting };
   }
 
-  private update(change?: Omit<Update, "load">): void {
-    if (this.link.canAnswer) this.cx.outbound.control(this.registration.update(this.work, change));
+  #update(change?: Omit<Update, "load">): void {
+    if (this.#link.canAnswer) this.#cx.outbound.control(this.#registration.update(this.#work, change));
   }
 
-  private log(level: "debug" | "info" | "warn", text: string): void {
-    this.cx.effects.push({ do: "log", level, text });
+  #warn(text: string): void {
+    this.#cx.effects.push({ do: "warn", text });
   }
 
-  private dial(): void {
-    this.link.phase = "dialing";
-    this.cx.effects.push({ do: "dial" });
+  #dial(): void {
+    this.#link.phase = "dialing";
+    this.#cx.effects.push({ do: "dial" });
   }
 
-  private opened(now: Now): void {
-    if (this.link.phase !== "dialing") {
-      this.cx.effects.push({ do: "abort" });
+  #opened(now: Now): void {
+    if (this.#link.phase !== "dialing") {
+      this.#cx.effects.push({ do: "abort" });
       return;
     }
-    this.link.opened(now);
-    this.cx.outbound.control(this.registration.hello(this.work));
+    this.#link.opened(now);
+    this.#cx.outbound.control(this.#registration.hello(this.#work));
   }
 
-  private dialFailed(now: Now, error: ConnectError): void {
-    if (error.isFinal) return this.stop(now, { kind: "connect", message: error.message, error });
-    this.log("info", `dial failed: ${error.message}`);
-    this.link.lost(now);
-    this.cx.effects.push({ do: "lost", reason: error.message });
+  #dialFailed(now: Now, error: ConnectError): void {
+    if (error.isFinal) return this.#stop(now, { kind: "connect", message: error.message, error });
+    this.#link.lost(now);
+    this.#cx.effects.push({ do: "lost", reason: error.message });
   }
 
-  private lost(now: Now, closeCode: number | undefined, reason: string): void {
-    const { phase } = this.link;
+  #lost(now: Now, closeCode: number | undefined, reason: string): void {
+    const { phase } = this.#link;
     if (phase === "dialing" || phase === "waiting") return;
-    this.cx.outbound.clear();
-    if (phase === "closing") return this.stop(now, { kind: "closed", message: "closed by this program" });
-    const unknown = this.link.unknownGoodbye;
-    this.link.unknownGoodbye = undefined;
+    this.#cx.outbound.clear();
+    if (phase === "closing") return this.#stop(now, BY_PROGRAM);
+    const unknown = this.#link.unknownGoodbye;
+    this.#link.unknownGoodbye = undefined;
     if (isFinalClose(closeCode)) {
-      return this.stop(now, goodbyeReason(unknown?.word ?? wordOf(closeCode!), unknown?.reason ?? reason));
+      return this.#stop(now, goodbyeReason(unknown?.word ?? wordOf(closeCode!), unknown?.reason ?? reason));
     }
-    this.log("info", `connection lost: ${closeCode ?? ""} ${reason}`);
-    this.link.lost(now);
-    this.asked.lost(now);
-    this.running.lost(this.context(now));
-    this.cx.effects.push({ do: "lost", reason: reason === "" ? `closed with ${closeCode ?? "no code"}` : reason });
+    this.#link.lost(now);
+    this.#asked.lost(now);
+    this.#running.lost(this.#context(now));
+    this.#cx.effects.push({ do: "lost", reason: reason === "" ? `closed with ${closeCode ?? "no code"}` : reason });
   }
 
   /** Lets the socket go without waiting for the other end. */
-  private abort(now: Now, reason: string): void {
-    this.cx.effects.push({ do: "abort" });
-    this.lost(now, undefined, reason);
+  #abort(now: Now, reason: string): void {
+    this.#cx.effects.push({ do: "abort" });
+    this.#lost(now, undefined, reason);
   }
 
-  private message(now: Now, message: Uint8Array): void {
+  #message(now: Now, message: Uint8Array): void {
     // What was read in one go with the message that ended the session means nothing any more.
-    if (!this.link.isOpen && this.link.phase !== "closing") return;
-    this.link.heard(now);
+    if (!this.#link.isOpen && this.#link.phase !== "closing") return;
+    this.#link.heard(now);
     try {
-      this.frame(now, decodeToAgent(message));
+      this.#frame(now, decodeToAgent(message));
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      if (error.reason === "untrusted") this.untrusted(now, error.message);
-      else if (error.reason === "malformed") this.malformed(now, error);
-      else this.log("debug", `passed over: ${error.message}`);
+      if (error.reason === "untrusted") this.#untrusted(now, error.message);
+      else if (error.reason === "malformed") this.#malformed(now, error);
+      // Kinds that are unknown, or of the other direction, are passed over.
     }
   }
 
-  private frame(now: Now, frame: FrameToAgent): void {
-    if (frame.kind === Kind.Goodbye) return this.goodbye(now, frame.header);
-    if (this.link.phase === "greeting") {
-      if (frame.kind === Kind.Welcome) return this.welcome(now, frame.header);
-      if (frame.kind === Kind.Error) return this.fault(frame.header);
-      return this.untrusted(now, "an envelope before WELCOME");
+  #frame(now: Now, frame: FrameToAgent): void {
+    if (frame.kind === Kind.Goodbye) return this.#goodbye(now, frame.header);
+    if (this.#link.phase === "greeting") {
+      if (frame.kind === Kind.Welcome) return this.#welcome(now, frame.header);
+      if (frame.kind === Kind.Error) return this.#fault(frame.header);
+      return this.#untrusted(now, "an envelope before WELCOME");
     }
-    if (!this.link.canAnswer) return;
-    const { cx, asked, running } = this;
+    if (!this.#link.canAnswer) return;
+    const cx = this.#cx;
+    const asked = this.#asked;
+    const running = this.#running;
     switch (frame.kind) {
       case Kind.Accept:
         return asked.onAccept(cx, frame.header);
@@ -280,140 +277,138 @@ export class Session {
       case Kind.Cancel:
         return running.onCancel(cx, frame.header.id);
       case Kind.Call: {
-        const offer = this.registration.offers.get(frame.header.capability);
+        const offer = this.#registration.offers.get(frame.header.capability);
         return running.onCall(cx, offer, frame.header, frame.body);
       }
       case Kind.Error:
-        return this.fault(frame.header);
+        return this.#fault(frame.header);
       default:
     }
   }
 
-  private welcome(now: Now, welcome: Welcome): void {
-    this.link.ready(now, termsOf(welcome));
-    for (const warning of welcome.warnings) this.log("warn", `the hub warns: ${warning}`);
-    this.log("info", `session ${welcome.session} open at ${welcome.hub}`);
-    const maxMessage = this.link.terms.maxMessage;
-    this.cx.effects.push({ do: "ready", maxMessage, warnings: welcome.warnings });
-    this.asked.resume(this.context(now));
+  #welcome(now: Now, welcome: Welcome): void {
+    this.#link.ready(now, termsOf(welcome));
+    for (const warning of welcome.warnings) this.#warn(`the hub warns: ${warning}`);
+    const maxMessage = this.#link.terms.maxMessage;
+    this.#cx.effects.push({ do: "ready", maxMessage, session: welcome.session });
+    this.#asked.resume(this.#context(now));
   }
 
   /** ERROR: one of our envelopes could not be used. Costs at most the call that it belonged to. */
-  private fault(header: ErrorReply): void {
-    this.log("warn", `the hub could not use an envelope of kind ${header.ref_kind.toString()}: ${header.code}: ${header.message}`);
+  #fault(header: ErrorReply): void {
+    this.#warn(`the hub could not use kind ${header.ref_kind.toString()}: ${header.code}: ${header.message}`);
     const kinds: unknown[] = [Kind.Call, Kind.Credit, Kind.Cancel];
     if (header.id === undefined || !kinds.includes(header.ref_kind)) return;
-    this.asked.onFault(this.cx, header.id, header.code, header.message);
+    this.#asked.onFault(this.#cx, header.id, header.code, header.message);
   }
 
   /** An envelope of the hub whose header cannot be read: fails the one thing that it is about. */
-  private malformed(now: Now, { kind, id, message }: FrameError): void {
-    this.log("warn", `an envelope of kind ${String(kind)} cannot be read: ${message}`);
-    if (kind === Kind.Welcome) return this.untrusted(now, message);
-    if (kind === Kind.Goodbye) return this.abort(now, "a GOODBYE that cannot be read");
+  #malformed(now: Now, { kind, id, message }: FrameError): void {
+    this.#warn(`cannot read kind ${String(kind)}: ${message}`);
+    if (kind === Kind.Welcome) return this.#untrusted(now, message);
+    if (kind === Kind.Goodbye) return this.#abort(now, "a GOODBYE that cannot be read");
     if (id === undefined) return;
     if (kind === Kind.Call) {
-      this.cx.outbound.body(refusal(id, failure("invalid_request", message)));
+      this.#cx.outbound.body(refusal(id, failure("invalid_request", message)));
     } else if (kind === Kind.Accept || kind === Kind.Chunk || kind === Kind.Result) {
-      this.asked.onFault(this.cx, id, kind === Kind.Chunk ? "interrupted" : "decode", message);
+      this.#asked.onFault(this.#cx, id, kind === Kind.Chunk ? "interrupted" : "decode", message);
     }
   }
 
   /** The other end does not speak the protocol: leave, and try again later. */
-  private untrusted(now: Now, reason: string): void {
-    this.log("warn", `the hub broke the protocol: ${reason}`);
-    this.abort(now, reason);
+  #untrusted(now: Now, reason: string): void {
+    this.#warn(`the hub broke the protocol: ${reason}`);
+    this.#abort(now, reason);
   }
 
-  private goodbye(now: Now, goodbye: Goodbye): void {
+  #goodbye(now: Now, goodbye: Goodbye): void {
     const reason = goodbye.reason ?? "";
-    this.log("info", `the hub says goodbye: ${goodbye.code} ${reason}`);
-    if (this.link.phase === "closing") return;
+    if (this.#link.phase === "closing") return;
     const back = comesBack(goodbye.code);
     if (back === false) {
-      this.cx.effects.push({ do: "abort" });
-      return this.stop(now, goodbyeReason(goodbye.code, reason));
+      this.#cx.effects.push({ do: "abort" });
+      return this.#stop(now, goodbyeReason(goodbye.code, reason));
     }
     const after = goodbye.reconnect_after_ms;
-    this.link.leave(now, after === undefined ? undefined : Math.min(Number(after), AWAY_MAX));
-    if (back === undefined) this.link.unknownGoodbye = { word: goodbye.code, reason };
-    this.cx.effects.push({ do: "leaving" });
-    this.context(now);
+    this.#link.leave(now, after === undefined ? undefined : Math.min(Number(after), AWAY_MAX));
+    if (back === undefined) this.#link.unknownGoodbye = { word: goodbye.code, reason };
+    this.#context(now);
   }
 
-  private close(now: Now, within: number): void {
-    if (this.drain === undefined) {
-      this.drain = now + within;
-      this.registration.status = "draining";
-      this.update({ status: "draining" });
+  #close(now: Now, within: number): void {
+    if (this.#drain === undefined) {
+      this.#drain = now + within;
+      this.#registration.status = "draining";
+      this.#update({ status: "draining" });
     } else {
-      this.drain = Math.min(this.drain, now + within);
+      this.#drain = Math.min(this.#drain, now + within);
     }
   }
 
-  private timeout(now: Now, eager = false): void {
-    const { link } = this;
+  #timeout(now: Now, eager = false): void {
+    const link = this.#link;
     if (now >= link.at) {
       switch (link.phase) {
         case "waiting":
-          this.dial();
+          this.#dial();
           break;
         case "greeting":
-          this.abort(now, "no WELCOME in time");
+          this.#abort(now, "no WELCOME in time");
           break;
         case "leaving":
         case "parting":
-          this.abort(now, "left after goodbye");
+          this.#abort(now, "left after goodbye");
           break;
         case "closing":
-          this.cx.effects.push({ do: "abort" });
-          return this.stop(now, { kind: "closed", message: "closed by this program" });
+          this.#cx.effects.push({ do: "abort" });
+          return this.#stop(now, BY_PROGRAM);
         default:
       }
     }
     const liveness = link.liveness(now, eager);
     if (liveness === "ping") {
-      if (this.options.canPing) this.cx.effects.push({ do: "ping" });
-      else this.asked.probe(this.cx, this.registration.agentId);
+      if (this.#options.canPing) this.#cx.effects.push({ do: "ping" });
+      else this.#asked.probe(this.#cx, this.#registration.agentId);
     }
-    if (liveness === "dead") this.abort(now, "the hub is silent");
+    if (liveness === "dead") this.#abort(now, "the hub is silent");
     if (link.mustSpeak(now) || (eager && link.canAnswer)) {
       // Counts as written now, lest a socket that takes nothing makes one more with every wake-up.
       link.wrote = now;
-      this.update();
+      this.#update();
     }
-    this.asked.onTimeout(this.context(now));
-    this.running.onTimeout(this.cx);
+    this.#asked.onTimeout(this.#context(now));
+    this.#running.onTimeout(this.#cx);
   }
 
   /** Ends what has nothing left to wait for: a connection that the hub leaves, and a drained agent. */
-  private settle(now: Now): void {
-    const { link, cx } = this;
-    const isIdle = this.asked.onWire === 0 && this.running.onWire === 0 && cx.outbound.isEmpty;
+  #settle(now: Now): void {
+    const link = this.#link;
+    const cx = this.#cx;
+    const isIdle = this.#asked.onWire === 0 && this.#running.onWire === 0 && cx.outbound.isEmpty;
     if (link.phase === "leaving" && link.unknownGoodbye === undefined && isIdle) {
       // Closed in order, since the last answers may still be on their way out.
       link.part(now);
       cx.effects.push({ do: "close", code: GOODBYE["normal"]! });
     }
-    if (this.drain === undefined || link.phase === "closing" || link.phase === "stopped") return;
-    if (this.running.inFlight > 0 && now < this.drain) return;
-    this.context(now);
-    this.running.abortAll(cx);
-    this.asked.failAll(cx, "the agent is closed");
-    if (!link.isOpen) return this.stop(now, { kind: "closed", message: "closed by this program" });
+    if (this.#drain === undefined || link.phase === "closing" || link.phase === "stopped") return;
+    if (this.#running.inFlight > 0 && now < this.#drain) return;
+    this.#context(now);
+    this.#running.abortAll(cx);
+    this.#asked.failAll(cx, CLOSED);
+    if (!link.isOpen) return this.#stop(now, BY_PROGRAM);
     cx.outbound.body(encodeToHub(Kind.Goodbye, { code: "normal" }));
     link.close(now);
     cx.effects.push({ do: "close", code: GOODBYE["normal"]! });
   }
 
-  private stop(now: Now, reason: CloseReason): void {
-    this.link.phase = "stopped";
-    this.drain = undefined;
-    this.cx.outbound.clear();
-    this.context(now);
-    this.running.abortAll(this.cx);
-    this.asked.failAll(this.cx, reason.message);
-    this.cx.effects.push({ do: "stopped", reason });
+  #stop(now: Now, reason: CloseReason): void {
+    this.#link.phase = "stopped";
+    this.#drain = undefined;
+    this.#cx.outbound.clear();
+    this.#context(now);
+    this.#running.abortAll(this.#cx);
+    this.#asked.failAll(this.#cx, reason.message);
+    this.#cx.effects.push({ do: "stopped", reason });
   }
 }
 

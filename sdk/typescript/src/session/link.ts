@@ -51,19 +51,25 @@ export class Link {
   wrote: Now = 0;
   /** A GOODBYE with a word that is not in our table: the close code will say what it means. */
   unknownGoodbye: { word: string; reason: string } | undefined;
-  private heardAt: Now = 0;
-  private pingedAt: Now | undefined;
+  #heardAt: Now = 0;
+  #pingedAt: Now | undefined;
   /** When a GOODBYE asked us to come back. */
-  private comeBackAt: Now | undefined;
+  #comeBackAt: Now | undefined;
   /** The wait of `waiting` is the hub's wish, and not to be shortened. */
-  private isWished = false;
+  #isWished = false;
+
+  readonly #backoff: Backoff;
+  readonly #random: Random;
 
   constructor(
-    private readonly backoff: Backoff,
-    private readonly random: Random,
-  ) {}
+    backoff: Backoff,
+    random: Random,
+  ) {
+    this.#backoff = backoff;
+    this.#random = random;
+  }
 
-  private set(phase: Phase, at: Now): void {
+  #set(phase: Phase, at: Now): void {
     this.phase = phase;
     this.at = at;
   }
@@ -83,88 +89,88 @@ export class Link {
   }
 
   opened(now: Now): void {
-    this.set("greeting", now + GREETING);
+    this.#set("greeting", now + GREETING);
     this.heard(now);
     this.wrote = now;
-    this.comeBackAt = undefined;
+    this.#comeBackAt = undefined;
     this.unknownGoodbye = undefined;
   }
 
   heard(now: Now): void {
-    this.heardAt = now;
-    this.pingedAt = undefined;
+    this.#heardAt = now;
+    this.#pingedAt = undefined;
   }
 
   ready(now: Now, terms: Terms): void {
     this.terms = terms;
-    this.set("ready", now);
+    this.#set("ready", now);
   }
 
   /** The hub goes, and we may come back. */
   leave(now: Now, within: number | undefined): void {
-    this.judgeLife(now);
-    this.set("leaving", now + LEAVING);
-    this.comeBackAt = within === undefined ? undefined : now + this.random() * within;
+    this.#judgeLife(now);
+    this.#set("leaving", now + LEAVING);
+    this.#comeBackAt = within === undefined ? undefined : now + this.#random() * within;
   }
 
   /** The connection that the hub leaves is no longer needed. */
   part(now: Now): void {
-    this.set("parting", now + CLOSING);
+    this.#set("parting", now + CLOSING);
   }
 
   close(now: Now): void {
-    this.set("closing", now + CLOSING);
+    this.#set("closing", now + CLOSING);
   }
 
   /** Only a session that lived a while makes the waits short again: a hub that greets and throws out would otherwise be
    * dialled once a second for ever. */
-  private judgeLife(now: Now): void {
-    if (this.phase === "ready" && now - this.at >= this.terms.gone / 2) this.backoff.reset();
+  #judgeLife(now: Now): void {
+    if (this.phase === "ready" && now - this.at >= this.terms.gone / 2) this.#backoff.reset();
   }
 
   /** The socket is gone, or never came: waits before the next dial. */
   lost(now: Now): void {
-    this.judgeLife(now);
-    const wait = this.backoff.next(this.random);
+    this.#judgeLife(now);
+    const wait = this.#backoff.next(this.#random);
     // A window that the hub gave replaces our own wait: it knows when the next hub is there.
-    this.isWished = this.comeBackAt !== undefined;
-    this.set("waiting", Math.max(this.comeBackAt ?? now + wait, now));
-    this.comeBackAt = undefined;
+    this.#isWished = this.#comeBackAt !== undefined;
+    this.#set("waiting", Math.max(this.#comeBackAt ?? now + wait, now));
+    this.#comeBackAt = undefined;
   }
 
   /** The machine woke up: the wait of before it slept says nothing any more. */
   woke(now: Now): void {
-    if (this.phase !== "waiting" || this.isWished) return;
-    this.at = Math.min(this.at, now + this.random() * WAKING);
+    if (this.phase !== "waiting" || this.#isWished) return;
+    this.at = Math.min(this.at, now + this.#random() * WAKING);
   }
 
   /** Looks at the silence of the other end. `eager`: asks for a sign of life at once. */
   liveness(now: Now, eager = false): "fine" | "ping" | "dead" {
     if (!this.canAnswer) return "fine";
-    if (this.pingedAt !== undefined) return now >= this.deadAt(this.pingedAt) ? "dead" : "fine";
-    const silent = now - this.heardAt;
+    if (this.#pingedAt !== undefined) return now >= this.#deadAt(this.#pingedAt) ? "dead" : "fine";
+    const silent = now - this.#heardAt;
     if (silent < (eager ? this.terms.keepalive : this.terms.suspect)) return "fine";
-    this.pingedAt = now;
+    this.#pingedAt = now;
     return "ping";
   }
 
   /** Half way from `suspect_ms` to `gone_ms`, counted from the ping: a timer that a browser held back, or a machine that
    * slept, must not take its own silence for the hub's. */
-  private deadAt(pinged: Now): Now {
+  #deadAt(pinged: Now): Now {
     return pinged + (this.terms.gone - this.terms.suspect) / 2;
   }
 
   /** Whether the hub must hear from us: two thirds of what it allows, so that one late wake-up costs nothing. */
   mustSpeak(now: Now): boolean {
-    return this.canAnswer && now >= this.speakAt;
+    return this.canAnswer && now >= this.#speakAt;
   }
 
-  private get speakAt(): Now {
+  get #speakAt(): Now {
     return this.wrote + (this.terms.keepalive * 2) / 3;
   }
 
-  private get silenceAt(): Now {
-    return this.pingedAt === undefined ? this.heardAt + this.terms.suspect : this.deadAt(this.pingedAt);
+  get #silenceAt(): Now {
+    return this.#pingedAt === undefined ? this.#heardAt + this.terms.suspect : this.#deadAt(this.#pingedAt);
   }
 
   get nextTimeout(): Now {
@@ -175,9 +181,9 @@ export class Link {
       case "closing":
         return this.at;
       case "ready":
-        return Math.min(this.speakAt, this.silenceAt);
+        return Math.min(this.#speakAt, this.#silenceAt);
       case "leaving":
-        return Math.min(this.at, this.speakAt, this.silenceAt);
+        return Math.min(this.at, this.#speakAt, this.#silenceAt);
       case "dialing":
       case "stopped":
         return Infinity;

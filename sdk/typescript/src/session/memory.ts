@@ -18,40 +18,40 @@ function bytesOf(intent: string, { outcome, chunks }: Served): number {
 
 /** The ends kept, oldest first out. */
 export class Memory {
-  private readonly byIntent = new Map<string, { until: Now; served: Served }>();
-  private readonly order = new Queue<{ until: Now; intent: string }>();
-  private bytes = 0;
+  readonly #byIntent = new Map<string, { until: Now; served: Served }>();
+  readonly #order = new Queue<{ until: Now; intent: string }>();
+  #bytes = 0;
 
   keep(now: Now, intent: string, served: Served): void {
-    const old = this.byIntent.get(intent);
-    if (old !== undefined) this.bytes -= bytesOf(intent, old.served);
+    const old = this.#byIntent.get(intent);
+    if (old !== undefined) this.#bytes -= bytesOf(intent, old.served);
     const until = now + KEEP;
-    this.bytes += bytesOf(intent, served);
-    this.byIntent.set(intent, { until, served });
-    this.order.push({ until, intent });
-    while (this.bytes > BYTES_MAX && this.order.length > 0) this.forgetOldest();
+    this.#bytes += bytesOf(intent, served);
+    this.#byIntent.set(intent, { until, served });
+    this.#order.push({ until, intent });
+    while (this.#bytes > BYTES_MAX && this.#order.length > 0) this.#forgetOldest();
   }
 
   find(intent: string): Served | undefined {
-    return this.byIntent.get(intent)?.served;
+    return this.#byIntent.get(intent)?.served;
   }
 
   /** Lets go of what is over age. */
   expire(now: Now): void {
-    while (this.nextTimeout <= now) this.forgetOldest();
+    while (this.nextTimeout <= now) this.#forgetOldest();
   }
 
   get nextTimeout(): Now {
-    return this.order.peek()?.until ?? Infinity;
+    return this.#order.peek()?.until ?? Infinity;
   }
 
-  private forgetOldest(): void {
-    const oldest = this.order.shift();
+  #forgetOldest(): void {
+    const oldest = this.#order.shift();
     if (oldest === undefined) return;
-    const kept = this.byIntent.get(oldest.intent);
+    const kept = this.#byIntent.get(oldest.intent);
     // One that was kept anew meanwhile has a later place in the order.
     if (kept === undefined || kept.until !== oldest.until) return;
-    this.byIntent.delete(oldest.intent);
-    this.bytes -= bytesOf(oldest.intent, kept.served);
+    this.#byIntent.delete(oldest.intent);
+    this.#bytes -= bytesOf(oldest.intent, kept.served);
   }
 }

@@ -18,38 +18,42 @@ export class Registration {
   status: Status | undefined;
   load: OwnLoad = {};
 
+  readonly #more: { service?: string | undefined; version?: string | undefined; labels?: Pairs | undefined; calls?: string[] | undefined };
+
   constructor(
     readonly agentId: string,
     /** Random id of this life of the program. */
     readonly instance: string,
     readonly maxConcurrency: number,
-    private readonly more: { service?: string | undefined; version?: string | undefined; labels?: Pairs | undefined; calls?: string[] | undefined } = {},
-  ) {}
+    more: { service?: string | undefined; version?: string | undefined; labels?: Pairs | undefined; calls?: string[] | undefined } = {},
+  ) {
+    this.#more = more;
+  }
 
   hello(work: Work): Uint8Array {
     return encodeToHub(Kind.Hello, {
       v: VERSION,
       agent_id: this.agentId,
       instance: this.instance,
-      service: this.more.service,
-      version: this.more.version,
+      service: this.#more.service,
+      version: this.#more.version,
       sdk: SDK,
       features: [],
       capabilities: [...this.offers.values()].map((offer) => offer.header),
-      labels: this.more.labels ?? [],
+      labels: this.#more.labels ?? [],
       max_concurrency: this.maxConcurrency,
-      calls: this.more.calls,
+      calls: this.#more.calls,
       status: this.status,
-      load: this.loadOf(work),
+      load: this.#loadOf(work),
     });
   }
 
   /** A heartbeat, with what changed. */
   update(work: Work, change: Omit<Update, "load"> = {}): Uint8Array {
-    return encodeToHub(Kind.Update, { ...change, load: this.loadOf(work) });
+    return encodeToHub(Kind.Update, { ...change, load: this.#loadOf(work) });
   }
 
-  private loadOf({ running, waiting }: Work): LoadHeader {
+  #loadOf({ running, waiting }: Work): LoadHeader {
     const queued = this.load.queued ?? (waiting > 0 ? waiting : undefined);
     return { ...this.load, in_flight: running, queued };
   }

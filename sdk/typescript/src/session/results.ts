@@ -23,84 +23,81 @@ function bytesOf({ end }: TaskEnd): number {
 /** Who waits for which task, and what became of each. */
 export class Results {
   /** Handles of each task, in the order they were made. */
-  private readonly handles = new Map<string, CallKey[]>();
-  private readonly byKey = new Map<CallKey, string>();
+  readonly #handles = new Map<string, CallKey[]>();
+  readonly #byKey = new Map<CallKey, string>();
   /** In the inbox, with their bytes. */
-  private readonly held = new Map<string, number>();
-  private heldBytes = 0;
+  readonly #held = new Map<string, number>();
+  #heldBytes = 0;
   /** In the order they were taken. */
-  private readonly given = new Set<string>();
+  readonly #given = new Set<string>();
 
   /** A handle waits for this task. */
   wait(key: CallKey, taskId: string): void {
-    this.byKey.set(key, taskId);
-    const keys = this.handles.get(taskId);
-    if (keys === undefined) this.handles.set(taskId, [key]);
+    this.#byKey.set(key, taskId);
+    const keys = this.#handles.get(taskId);
+    if (keys === undefined) this.#handles.set(taskId, [key]);
     else keys.push(key);
   }
 
   /** The same for a handle that was made from an id: its result may be here already. */
   claim(cx: Context, key: CallKey, taskId: string): void {
     this.wait(key, taskId);
-    if (this.held.has(taskId)) cx.effects.push({ do: "hand", key, taskId });
+    if (this.#held.has(taskId)) cx.effects.push({ do: "hand", key, taskId });
   }
 
   /** A handle is gone. False: there was none of this key. */
   forget(key: CallKey): boolean {
-    const taskId = this.byKey.get(key);
+    const taskId = this.#byKey.get(key);
     if (taskId === undefined) return false;
-    this.byKey.delete(key);
-    const keys = (this.handles.get(taskId) ?? []).filter((own) => own !== key);
-    if (keys.length > 0) this.handles.set(taskId, keys);
-    else this.handles.delete(taskId);
+    this.#byKey.delete(key);
+    const keys = (this.#handles.get(taskId) ?? []).filter((own) => own !== key);
+    if (keys.length > 0) this.#handles.set(taskId, keys);
+    else this.#handles.delete(taskId);
     return true;
   }
 
   /** A result comes home. `asked`: the call that it answers by its id, if there is one. */
   arrive(cx: Context, asked: CallKey | undefined, end: TaskEnd): void {
     const { taskId } = end;
-    const keys = this.handles.get(taskId) ?? [];
-    this.handles.delete(taskId);
-    for (const key of keys) this.byKey.delete(key);
+    const keys = this.#handles.get(taskId) ?? [];
+    this.#handles.delete(taskId);
+    for (const key of keys) this.#byKey.delete(key);
     if (asked !== undefined) keys.push(asked);
     if (keys.length > 0) {
       for (const key of keys) cx.effects.push({ do: "tell", key, event: { is: "ended", end: end.end } });
       return this.taken(cx, taskId);
     }
-    if (this.given.has(taskId)) return receipt(cx, taskId);
-    if (this.held.has(taskId)) return;
+    if (this.#given.has(taskId)) return receipt(cx, taskId);
+    if (this.#held.has(taskId)) return;
     const bytes = bytesOf(end);
-    if (this.held.size >= HELD_MAX || this.heldBytes + bytes > HELD_BYTES) {
-      cx.effects.push({ do: "log", level: "debug", text: `the inbox is full: the hub keeps the result of ${taskId}` });
-      return;
-    }
-    this.held.set(taskId, bytes);
-    this.heldBytes += bytes;
+    if (this.#held.size >= HELD_MAX || this.#heldBytes + bytes > HELD_BYTES) return;
+    this.#held.set(taskId, bytes);
+    this.#heldBytes += bytes;
     cx.effects.push({ do: "arrived", end });
   }
 
   /** A result is in the program's hands. */
   taken(cx: Context, taskId: string): void {
-    this.heldBytes -= this.held.get(taskId) ?? 0;
-    this.held.delete(taskId);
-    this.given.add(taskId);
-    if (this.given.size > TAKEN_MAX) {
-      const [oldest] = this.given;
-      this.given.delete(oldest!);
+    this.#heldBytes -= this.#held.get(taskId) ?? 0;
+    this.#held.delete(taskId);
+    this.#given.add(taskId);
+    if (this.#given.size > TAKEN_MAX) {
+      const [oldest] = this.#given;
+      this.#given.delete(oldest!);
     }
     receipt(cx, taskId);
   }
 
   /** Every handle that waits, in the order they were made; none does any more. */
   drain(): CallKey[] {
-    const keys = [...this.byKey.keys()].sort((a, b) => a - b);
-    this.handles.clear();
-    this.byKey.clear();
+    const keys = [...this.#byKey.keys()].sort((a, b) => a - b);
+    this.#handles.clear();
+    this.#byKey.clear();
     return keys;
   }
 
   get isEmpty(): boolean {
-    return this.byKey.size === 0;
+    return this.#byKey.size === 0;
   }
 }
 

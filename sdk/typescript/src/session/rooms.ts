@@ -24,17 +24,17 @@ export interface Outlook {
 
 /** One room for each capability. */
 export class Rooms {
-  private readonly byName = new Map<string, Room>();
+  readonly #byName = new Map<string, Room>();
   /** How many wait in all rooms. */
   waiting = 0;
 
   /** A call comes. True: its handler may start; else it waits for {@link Rooms.next}. */
   enter(name: string, most: number | undefined, key: RunKey): boolean {
-    let room = this.byName.get(name);
+    let room = this.#byName.get(name);
     if (room === undefined) {
-      if (this.byName.size >= CAPABILITIES_MAX) this.forgetIdle();
+      if (this.#byName.size >= CAPABILITIES_MAX) this.#forgetIdle();
       room = { running: 0, most: Infinity, waiting: new Queue(), usual: undefined };
-      this.byName.set(name, room);
+      this.#byName.set(name, room);
     }
     room.most = Math.max(most ?? Infinity, 1);
     if (room.running >= room.most || room.waiting.length > 0) {
@@ -47,15 +47,15 @@ export class Rooms {
   }
 
   /** A program that adds and removes ever new names: what is idle is only what they usually take. */
-  private forgetIdle(): void {
-    for (const [name, room] of this.byName) {
-      if (room.running === 0 && room.waiting.length === 0) this.byName.delete(name);
+  #forgetIdle(): void {
+    for (const [name, room] of this.#byName) {
+      if (room.running === 0 && room.waiting.length === 0) this.#byName.delete(name);
     }
   }
 
   /** A handler ended; with its milliseconds if it completed. */
   leave(name: string, execution: number | undefined): void {
-    const room = this.byName.get(name);
+    const room = this.#byName.get(name);
     if (room === undefined) return;
     room.running -= 1;
     if (execution !== undefined) room.usual = room.usual === undefined ? execution : (room.usual * 7 + execution) / 8;
@@ -63,7 +63,7 @@ export class Rooms {
 
   /** The next that may start now. */
   next(name: string): RunKey | undefined {
-    const room = this.byName.get(name);
+    const room = this.#byName.get(name);
     if (room === undefined || room.running >= room.most) return undefined;
     const key = room.waiting.shift();
     if (key === undefined) return undefined;
@@ -74,13 +74,13 @@ export class Rooms {
 
   /** One that waited no longer does. */
   giveUp(name: string, key: RunKey): void {
-    const taken = this.byName.get(name)?.waiting.remove((own) => own === key);
+    const taken = this.#byName.get(name)?.waiting.remove((own) => own === key);
     if (taken !== undefined) this.waiting -= 1;
   }
 
   /** What may be said of a run that has not ended. */
   outlook(name: string, key: RunKey): Outlook {
-    const room = this.byName.get(name);
+    const room = this.#byName.get(name);
     if (room === undefined) return { before: undefined, time: undefined };
     const before = room.waiting.indexOf(key);
     if (before < 0) return { before: undefined, time: room.usual };

@@ -12,14 +12,14 @@ export class Chunks {
   kept: Payload[] = [];
   /** `seq` of the first that is kept. */
   first = 0;
-  private bytes = 0;
+  #bytes = 0;
 
   get produced(): number {
     return this.first + this.kept.length;
   }
 
   push(payload: Payload): void {
-    this.bytes += payload.bytes.length;
+    this.#bytes += payload.bytes.length;
     this.kept.push(payload);
   }
 
@@ -29,9 +29,9 @@ export class Chunks {
 
   /** Lets go of sent chunks, once they are too many to be sent again. Unsent ones stay: credit bounds them. */
   shrink(sent: number): void {
-    if (this.bytes <= CHUNK_BYTES_MAX && this.first === 0) return;
+    if (this.#bytes <= CHUNK_BYTES_MAX && this.first === 0) return;
     while (this.first < sent) {
-      this.bytes -= this.kept.shift()!.bytes.length;
+      this.#bytes -= this.kept.shift()!.bytes.length;
       this.first += 1;
     }
   }
@@ -113,7 +113,7 @@ export class Run {
   /** RESULT, within the hub's limit. */
   result(id: Uint, maxMessage: number): Uint8Array {
     const outcome = this.outcome;
-    if (outcome === undefined) throw new Error("a run that goes on has no result");
+    if (outcome === undefined) throw new Error("no outcome");
     if ("failure" in outcome) {
       const message = this.failed(id, outcome.failure);
       return message.length <= maxMessage ? message : this.failed(id, { ...outcome.failure, details: undefined });

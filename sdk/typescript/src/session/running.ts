@@ -11,6 +11,8 @@ import { EMPTY, type Context, type Invocation, type Now, type Offer, type Outcom
 /** A handler whose hub does not come back gets at least so long after the connection was lost. */
 const ORPHAN = 30_000;
 
+const NOT_KEPT = "the stream cannot be told again: its beginning is no longer kept";
+
 /** Whether a repeated CALL is answered with this, and not run again. */
 function isFinal(outcome: Outcome): boolean {
   // A retryable failure frees the intent: its retry is meant to run.
@@ -19,40 +21,48 @@ function isFinal(outcome: Outcome): boolean {
 
 /** All handlers of this agent. */
 export class Running {
-  private readonly runs = new Map<RunKey, Run>();
-  private readonly byId = new Map<Uint, RunKey>();
-  private readonly byIntent = new Map<string, RunKey>();
-  private rooms = new Rooms();
-  private readonly memory = new Memory();
+  readonly #runs = new Map<RunKey, Run>();
+  readonly #byId = new Map<Uint, RunKey>();
+  readonly #byIntent = new Map<string, RunKey>();
+  #rooms = new Rooms();
+  readonly #memory = new Memory();
   /** ACCEPTs that are held back; all for the same time, so in order. */
-  private readonly holds = new Queue<{ at: Now; key: RunKey }>();
-  private readonly aborts = new Set<RunKey>();
-  private readonly orphans = new Set<RunKey>();
-  private nextRun = 0;
+  readonly #holds = new Queue<{ at: Now; key: RunKey }>();
+  readonly #aborts = new Set<RunKey>();
+  readonly #orphans = new Set<RunKey>();
+  #nextRun = 0;
   /** Handlers that run, and calls that wait for theirs. */
-  private handlers = 0;
+  #handlers = 0;
+
+  readonly #max: number;
+  readonly #grace: number;
+  readonly #hasStore: boolean;
 
   constructor(
-    private readonly max: number,
+    max: number,
     /** Milliseconds that a cancelled handler may take to end by itself. */
-    private readonly grace: number,
+    grace: number,
     /** The program has a store of its own for ends, which is asked too. */
-    private readonly hasStore: boolean,
-  ) {}
+    hasStore: boolean,
+  ) {
+    this.#max = max;
+    this.#grace = grace;
+    this.#hasStore = hasStore;
+  }
 
   /** Handlers, those that wait for another of their capability to end included. */
   get inFlight(): number {
-    return this.handlers;
+    return this.#handlers;
   }
 
   /** Those that wait. */
   get queued(): number {
-    return this.rooms.waiting;
+    return this.#rooms.waiting;
   }
 
   /** Calls that are on the present connection. */
   get onWire(): number {
-    return this.byId.size;
+    return this.#byId.size;
   }
 
   /** CALL: joins the handler that runs for this intent, tells its end again, or starts one. */
@@ -60,85 +70,85 @@ export class Running {
     // The hub remembers ids per caller, so two callers may use one id; and a hub that forgot must not get another
     // capability's result.
     const intent = `${header.caller}\0${header.capability}\0${header.request_id}`;
-    const running = this.byIntent.get(intent);
-    if (running !== undefined) return this.join(cx, running, header, body);
-    const served = this.memory.find(intent);
-    if (served !== undefined) return this.tellAgain(cx, intent, header, served);
+    const running = this.#byIntent.get(intent);
+    if (running !== undefined) return this.#join(cx, running, header, body);
+    const served = this.#memory.find(intent);
+    if (served !== undefined) return this.#tellAgain(cx, intent, header, served);
     if (offer === undefined) {
       return refuse(cx, header, "unsupported", `no handler for ${header.capability}`);
     }
-    if (this.handlers >= this.max) {
-      return refuse(cx, header, "overloaded", `${this.handlers} handlers run already`, true);
+    if (this.#handlers >= this.#max) {
+      return refuse(cx, header, "overloaded", `${this.#handlers} handlers run already`, true);
     }
-    const key = (this.nextRun += 1);
+    const key = (this.#nextRun += 1);
     const run = new Run(cx.now, intent, header);
     run.most = offer.most;
     run.waiting = invocation(key, header, body);
-    this.start(cx, key, header.id, run);
+    this.#start(cx, key, header.id, run);
   }
 
   /** Begins a run: as soon as the store has answered, if there is one. */
-  private start(cx: Context, key: RunKey, id: Uint, run: Run): void {
-    this.byIntent.set(run.intent, key);
-    this.byId.set(id, key);
-    this.runs.set(key, run);
-    this.holds.push({ at: cx.now + ACCEPT_HOLD_MS, key });
-    this.handlers += 1;
-    if (this.hasStore) cx.effects.push({ do: "recall", run: key, intent: run.intent });
-    else this.enter(cx, key, run);
+  #start(cx: Context, key: RunKey, id: Uint, run: Run): void {
+    this.#byIntent.set(run.intent, key);
+    this.#byId.set(id, key);
+    this.#runs.set(key, run);
+    this.#holds.push({ at: cx.now + ACCEPT_HOLD_MS, key });
+    this.#handlers += 1;
+    if (this.#hasStore) cx.effects.push({ do: "recall", run: key, intent: run.intent });
+    else this.#enter(cx, key, run);
   }
 
   /** The store has answered. */
   onRecalled(cx: Context, key: RunKey, served: Served | undefined): void {
-    const run = this.runs.get(key);
+    const run = this.#runs.get(key);
     if (run?.waiting === undefined || run.hasEntered) return;
-    if (served === undefined) return this.enter(cx, key, run);
-    this.handlers -= 1;
+    if (served === undefined) return this.#enter(cx, key, run);
+    this.#handlers -= 1;
     run.waiting = undefined;
     run.remembered = true;
     run.execution = served.executionMs;
     run.outcome = served.outcome;
     run.stream &&= !run.isTask && served.chunks !== undefined;
     for (const chunk of served.chunks ?? []) run.chunks.push(chunk);
-    this.memory.keep(cx.now, run.intent, served);
-    this.pump(cx, key, run);
+    this.#memory.keep(cx.now, run.intent, served);
+    this.#pump(cx, key, run);
   }
 
   /** Starts a run's handler, or puts it behind those of its capability. */
-  private enter(cx: Context, key: RunKey, run: Run): void {
+  #enter(cx: Context, key: RunKey, run: Run): void {
     run.hasEntered = true;
-    if (this.rooms.enter(run.capability, run.most, key)) begin(cx, run);
+    if (this.#rooms.enter(run.capability, run.most, key)) begin(cx, run);
   }
 
   /** A handler is gone: its place goes to the next that waits for it. */
-  private leave(cx: Context, run: Run, execution: number | undefined): void {
-    this.handlers -= 1;
+  #leave(cx: Context, run: Run, execution: number | undefined): void {
+    this.#handlers -= 1;
     if (!run.hasEntered) return;
-    this.rooms.leave(run.capability, execution);
-    for (let next = this.rooms.next(run.capability); next !== undefined; next = this.rooms.next(run.capability)) {
-      const waiting = this.runs.get(next);
+    this.#rooms.leave(run.capability, execution);
+    for (let next = this.#rooms.next(run.capability); next !== undefined; next = this.#rooms.next(run.capability)) {
+      const waiting = this.#runs.get(next);
       if (waiting !== undefined) begin(cx, waiting);
     }
   }
 
   /** What ACCEPT can say of a run. */
-  private outlook(key: RunKey, run: Run): Outlook {
-    const outlook = this.rooms.outlook(run.capability, key);
+  #outlook(key: RunKey, run: Run): Outlook {
+    const outlook = this.#rooms.outlook(run.capability, key);
     return { ...outlook, time: run.expected ?? outlook.time };
   }
 
   /** The same intent again: after a reconnect, or by a retry. Its answers go to the newest CALL. */
-  private join(cx: Context, key: RunKey, header: Dispatch, body: Uint8Array | undefined): void {
-    const run = this.runs.get(key);
+  #join(cx: Context, key: RunKey, header: Dispatch, body: Uint8Array | undefined): void {
+    const run = this.#runs.get(key);
     if (run === undefined) return;
-    this.orphans.delete(key);
+    this.#orphans.delete(key);
     if (run.id !== undefined) {
-      this.byId.delete(run.id);
+      this.#byId.delete(run.id);
       // The hub keeps the cancelled call's slot until its end is told.
       if (run.abortAt !== undefined) cx.outbound.body(run.failed(run.id, CANCELLED));
     }
     run.id = header.id;
-    this.byId.set(header.id, key);
+    this.#byId.set(header.id, key);
     run.accepted = false;
     run.sent = 0;
     run.stream = header.stream;
@@ -156,106 +166,106 @@ export class Running {
     }
     if (run.stream && !run.chunks.canStartOver) {
       const ran = run.outcome === undefined;
-      run.outcome = { failure: failure("handler_error", "the stream cannot be resumed: its beginning is no longer kept") };
+      run.outcome = { failure: failure("handler_error", NOT_KEPT) };
       run.sent = run.chunks.produced;
       if (ran) {
         cx.effects.push({ do: "abortRun", run: key });
-        this.leave(cx, run, undefined);
+        this.#leave(cx, run, undefined);
       }
-      return this.pump(cx, key, run);
+      return this.#pump(cx, key, run);
     }
     run.preferred = header.preferred_timeout_ms === undefined ? undefined : Number(header.preferred_timeout_ms);
-    accept(cx, run, this.outlook(key, run));
+    accept(cx, run, this.#outlook(key, run));
     permit(cx, key, run);
-    this.pump(cx, key, run);
+    this.#pump(cx, key, run);
   }
 
-  private tellAgain(cx: Context, intent: string, header: Dispatch, served: Served): void {
+  #tellAgain(cx: Context, intent: string, header: Dispatch, served: Served): void {
     const run = new Run(cx.now, intent, header);
     run.execution = served.executionMs;
     run.remembered = true;
     run.stream &&= !run.isTask;
     if (served.chunks === undefined && run.stream) {
-      return refuse(cx, header, "handler_error", "the stream cannot be resumed: it is no longer kept");
+      return refuse(cx, header, "handler_error", NOT_KEPT);
     }
     for (const chunk of served.chunks ?? []) run.chunks.push(chunk);
     run.outcome = served.outcome;
-    const key = (this.nextRun += 1);
-    this.byIntent.set(intent, key);
-    this.byId.set(header.id, key);
-    this.runs.set(key, run);
-    this.pump(cx, key, run);
+    const key = (this.#nextRun += 1);
+    this.#byIntent.set(intent, key);
+    this.#byId.set(header.id, key);
+    this.#runs.set(key, run);
+    this.#pump(cx, key, run);
   }
 
   onEmit(cx: Context, key: RunKey, payload: Payload): void {
-    const run = this.runs.get(key);
+    const run = this.#runs.get(key);
     if (run === undefined || run.outcome !== undefined) return;
     run.chunks.push(payload);
     run.chunks.shrink(run.sent);
-    this.pump(cx, key, run);
+    this.#pump(cx, key, run);
   }
 
   onWouldTake(cx: Context, key: RunKey, time: number): void {
-    const run = this.runs.get(key);
+    const run = this.#runs.get(key);
     if (run === undefined) return;
     run.expected = time;
     if (run.preferred !== undefined && time > run.preferred) accept(cx, run, { before: undefined, time });
   }
 
   onCredit(cx: Context, id: Uint, n: Uint): void {
-    const key = this.byId.get(id);
-    const run = key === undefined ? undefined : this.runs.get(key);
+    const key = this.#byId.get(id);
+    const run = key === undefined ? undefined : this.#runs.get(key);
     if (key === undefined || run === undefined) return;
     run.credit += Number(n);
     permit(cx, key, run);
-    this.pump(cx, key, run);
+    this.#pump(cx, key, run);
   }
 
   /** CANCEL, or an end that nobody waits for: the handler is told, and given up when it takes no notice. */
   onCancel(cx: Context, id: Uint): void {
-    const key = this.byId.get(id);
-    if (key !== undefined) this.cancel(cx, key);
+    const key = this.#byId.get(id);
+    if (key !== undefined) this.#cancel(cx, key);
   }
 
-  private cancel(cx: Context, key: RunKey): void {
-    const run = this.runs.get(key);
+  #cancel(cx: Context, key: RunKey): void {
+    const run = this.#runs.get(key);
     if (run === undefined) return;
     if (run.outcome !== undefined) {
       // Nobody listens to the chunks any more; the end frees the slot that the hub keeps for us.
       run.stream = false;
-      this.pump(cx, key, run);
+      this.#pump(cx, key, run);
     } else if (run.abortAt !== undefined) {
       run.again = undefined;
     } else if (run.waiting !== undefined) {
       run.waiting = undefined;
       run.outcome = { failure: CANCELLED };
-      this.handlers -= 1;
-      if (run.hasEntered) this.rooms.giveUp(run.capability, key);
-      this.pump(cx, key, run);
+      this.#handlers -= 1;
+      if (run.hasEntered) this.#rooms.giveUp(run.capability, key);
+      this.#pump(cx, key, run);
     } else {
-      run.abortAt = cx.now + this.grace;
-      this.aborts.add(key);
+      run.abortAt = cx.now + this.#grace;
+      this.#aborts.add(key);
       cx.effects.push({ do: "cancelRun", run: key });
     }
   }
 
   onFinished(cx: Context, key: RunKey, outcome: Outcome): void {
-    const run = this.runs.get(key);
+    const run = this.#runs.get(key);
     if (run === undefined || run.outcome !== undefined) return;
     run.execution = cx.now - run.started;
     const wasCancelled = run.abortAt !== undefined;
     run.abortAt = undefined;
-    this.aborts.delete(key);
+    this.#aborts.delete(key);
     run.outcome = wasCancelled && "failure" in outcome ? { failure: CANCELLED } : outcome;
-    this.leave(cx, run, "payload" in outcome ? run.execution : undefined);
-    this.pump(cx, key, run);
-    this.settleHolds(cx);
+    this.#leave(cx, run, "payload" in outcome ? run.execution : undefined);
+    this.#pump(cx, key, run);
+    this.#settleHolds(cx);
   }
 
   /** Sends what may be sent: chunks within the credit, then the end. */
-  private pump(cx: Context, key: RunKey, run: Run): void {
+  #pump(cx: Context, key: RunKey, run: Run): void {
     if (run.again !== undefined) {
-      if (run.outcome !== undefined) this.close(cx, key, run);
+      if (run.outcome !== undefined) this.#close(cx, key, run);
       return;
     }
     const id = run.id;
@@ -264,119 +274,119 @@ export class Running {
       run.chunks.shrink(run.sent);
       if (run.outcome !== undefined && (!run.stream || run.sent >= run.chunks.produced)) {
         cx.outbound.body(run.result(id, cx.maxMessage));
-        return this.close(cx, key, run);
+        return this.#close(cx, key, run);
       }
     }
     // The hub is away: memory answers when it asks again.
-    if (run.outcome !== undefined && run.id === undefined) this.close(cx, key, run);
+    if (run.outcome !== undefined && run.id === undefined) this.#close(cx, key, run);
   }
 
   /** Forgets a run that is over, keeping its end where a repeated CALL may want it. */
-  private close(cx: Context, key: RunKey, run: Run): void {
-    this.runs.delete(key);
-    this.byIntent.delete(run.intent);
-    if (run.id !== undefined) this.byId.delete(run.id);
-    this.orphans.delete(key);
+  #close(cx: Context, key: RunKey, run: Run): void {
+    this.#runs.delete(key);
+    this.#byIntent.delete(run.intent);
+    if (run.id !== undefined) this.#byId.delete(run.id);
+    this.#orphans.delete(key);
     if (run.outcome !== undefined && isFinal(run.outcome) && !run.remembered) {
       const chunks = run.isTask ? [] : run.chunks.canStartOver ? run.chunks.kept : undefined;
       const served: Served = { outcome: run.outcome, chunks, executionMs: run.execution };
-      this.memory.keep(cx.now, run.intent, served);
-      if (this.hasStore) cx.effects.push({ do: "keep", intent: run.intent, served });
+      this.#memory.keep(cx.now, run.intent, served);
+      if (this.#hasStore) cx.effects.push({ do: "keep", intent: run.intent, served });
     }
-    if (run.again !== undefined && run.id !== undefined) this.startAgain(cx, run, run.again, run.id);
+    if (run.again !== undefined && run.id !== undefined) this.#startAgain(cx, run, run.again, run.id);
   }
 
   /** A CALL that came while its intent was being cancelled. If the old run completed after all, its end answers; else
    * the intent runs now. */
-  private startAgain(cx: Context, old: Run, again: Invocation, id: Uint): void {
+  #startAgain(cx: Context, old: Run, again: Invocation, id: Uint): void {
     const header = { ...again.header, id };
-    const served = this.memory.find(old.intent);
-    if (served !== undefined) return this.tellAgain(cx, old.intent, header, served);
-    const key = (this.nextRun += 1);
+    const served = this.#memory.find(old.intent);
+    if (served !== undefined) return this.#tellAgain(cx, old.intent, header, served);
+    const key = (this.#nextRun += 1);
     const run = new Run(cx.now, old.intent, header);
     run.most = old.most;
     run.waiting = { ...again, run: key };
-    this.start(cx, key, id, run);
+    this.#start(cx, key, id, run);
   }
 
   /** The connection is gone; handlers go on, for the hub to ask again. */
   lost(cx: Context): void {
-    this.byId.clear();
-    this.holds.clear();
-    for (const [key, run] of [...this.runs]) {
+    this.#byId.clear();
+    this.#holds.clear();
+    for (const [key, run] of [...this.#runs]) {
       run.id = undefined;
       run.again = undefined;
       if (run.outcome !== undefined) {
-        this.close(cx, key, run);
+        this.#close(cx, key, run);
       } else {
         run.deadline = Math.max(run.deadline, cx.now + ORPHAN);
-        this.orphans.add(key);
+        this.#orphans.add(key);
       }
     }
   }
 
   onTimeout(cx: Context): void {
-    this.memory.expire(cx.now);
-    this.settleHolds(cx);
-    for (const key of [...this.aborts]) {
-      const at = this.runs.get(key)?.abortAt;
+    this.#memory.expire(cx.now);
+    this.#settleHolds(cx);
+    for (const key of [...this.#aborts]) {
+      const at = this.#runs.get(key)?.abortAt;
       if (at !== undefined && at > cx.now) continue;
-      this.aborts.delete(key);
-      this.giveUp(cx, key);
+      this.#aborts.delete(key);
+      this.#giveUp(cx, key);
     }
-    for (const key of [...this.orphans]) {
-      const run = this.runs.get(key);
+    for (const key of [...this.#orphans]) {
+      const run = this.#runs.get(key);
       if (run !== undefined && run.deadline > cx.now) continue;
-      this.orphans.delete(key);
-      this.cancel(cx, key);
+      this.#orphans.delete(key);
+      this.#cancel(cx, key);
     }
   }
 
   /** Answers a cancelled call without its handler, which took no notice. JavaScript has no means to stop it: it holds its
    * place, and its intent, until it ends. */
-  private giveUp(cx: Context, key: RunKey): void {
-    const run = this.runs.get(key);
+  #giveUp(cx: Context, key: RunKey): void {
+    const run = this.#runs.get(key);
     if (run?.id === undefined || run.again !== undefined) return;
     if (cx.open) cx.outbound.body(run.failed(run.id, CANCELLED));
-    this.byId.delete(run.id);
+    this.#byId.delete(run.id);
     run.id = undefined;
   }
 
   /** Sends the ACCEPTs that are due, and forgets those that something else stood for. */
-  private settleHolds(cx: Context): void {
-    for (let hold = this.holds.peek(); hold !== undefined; hold = this.holds.peek()) {
-      const run = this.runs.get(hold.key);
+  #settleHolds(cx: Context): void {
+    for (let hold = this.#holds.peek(); hold !== undefined; hold = this.#holds.peek()) {
+      const run = this.#runs.get(hold.key);
       if (run !== undefined && !run.accepted && run.outcome === undefined) {
         if (hold.at > cx.now) return;
-        accept(cx, run, this.outlook(hold.key, run));
+        accept(cx, run, this.#outlook(hold.key, run));
       }
-      this.holds.shift();
+      this.#holds.shift();
     }
   }
 
   /** The agent ends: no handler outlives it. */
   abortAll(cx: Context): void {
-    for (const [key, run] of this.runs) {
+    for (const [key, run] of this.#runs) {
       if (run.outcome !== undefined) continue;
       cx.effects.push({ do: "abortRun", run: key });
       if (run.id !== undefined && cx.open) {
         cx.outbound.body(run.failed(run.id, failure("cancelled", "the agent closes")));
       }
     }
-    this.handlers = 0;
-    this.runs.clear();
-    this.aborts.clear();
-    this.byId.clear();
-    this.byIntent.clear();
-    this.rooms = new Rooms();
-    this.holds.clear();
-    this.orphans.clear();
+    this.#handlers = 0;
+    this.#runs.clear();
+    this.#aborts.clear();
+    this.#byId.clear();
+    this.#byIntent.clear();
+    this.#rooms = new Rooms();
+    this.#holds.clear();
+    this.#orphans.clear();
   }
 
   get nextTimeout(): Now {
-    let at = Math.min(this.holds.peek()?.at ?? Infinity, this.memory.nextTimeout);
-    for (const key of this.aborts) at = Math.min(at, this.runs.get(key)?.abortAt ?? at);
-    for (const key of this.orphans) at = Math.min(at, this.runs.get(key)?.deadline ?? at);
+    let at = Math.min(this.#holds.peek()?.at ?? Infinity, this.#memory.nextTimeout);
+    for (const key of this.#aborts) at = Math.min(at, this.#runs.get(key)?.abortAt ?? at);
+    for (const key of this.#orphans) at = Math.min(at, this.#runs.get(key)?.deadline ?? at);
     return at;
   }
 }

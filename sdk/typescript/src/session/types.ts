@@ -181,9 +181,7 @@ export type Effect =
   /** Let the socket go at once: nobody is at the other end. */
   | { do: "abort" }
   /** Registered: HELLO was answered. */
-  | { do: "ready"; maxMessage: number; warnings: string[] }
-  /** The hub goes: what is open may end, new calls wait for the next session. */
-  | { do: "leaving" }
+  | { do: "ready"; maxMessage: number; session: string }
   /** The connection is gone, and another one will be dialled. */
   | { do: "lost"; reason: string }
   | { do: "tell"; key: CallKey; event: CallEvent }
@@ -202,8 +200,8 @@ export type Effect =
   | { do: "recall"; run: RunKey; intent: string }
   /** Keep the end of an intent in the store. */
   | { do: "keep"; intent: string; served: Served }
-  /** For logs. */
-  | { do: "log"; level: "debug" | "info" | "warn"; text: string }
+  /** Something that the program should know of. */
+  | { do: "warn"; text: string }
   | { do: "stopped"; reason: CloseReason };
 
 /** One served call, as it can be answered again. */

@@ -1,6 +1,6 @@
 /** One agent, as the hub in memory knows it. */
 
-import { encodeToAgent, Kind, type CapabilityHeader, type Hello, type ToAgent, type Uint } from "../frames/index.js";
+import { encodeToAgent, Kind, type CapabilityHeader, type Hello, type LoadHeader, type ToAgent, type Uint } from "../frames/index.js";
 import type { HubEnd } from "./wire.js";
 
 /** A call that the hub has taken. */
@@ -10,7 +10,7 @@ export interface HubCall {
   /** The caller's id of it; of the connection that it has now. */
   callerId: Uint;
   requestId: string;
-  header: ToAgent[10];
+  header: ToAgent[Kind.Call];
   body: Uint8Array | undefined;
   provider: Peer | undefined;
   /** The hub's own id of it towards the provider. */
@@ -37,6 +37,7 @@ export class Peer {
   hello: Hello;
   readonly offers = new Map<string, CapabilityHeader>();
   status = "ready";
+  load: LoadHeader | undefined;
   /** Calls that it works on, by the hub's id. */
   readonly serving = new Map<number, HubCall>();
   /** Watches of `hub.events.watch`, with the next number of each. */
@@ -51,6 +52,7 @@ export class Peer {
     this.hello = hello;
     this.end = end;
     this.status = hello.status ?? "ready";
+    this.load = hello.load;
     this.offers.clear();
     this.watches.clear();
     for (const capability of hello.capabilities ?? []) this.offers.set(capability.name, capability);
@@ -89,7 +91,7 @@ export class Peer {
       in_flight: this.serving.size,
       max_concurrency: this.max,
       connected_ms: 0,
-      load: {},
+      load: { ...this.load, levels: Object.fromEntries(this.load?.levels ?? []) },
     };
   }
 

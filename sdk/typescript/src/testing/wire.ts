@@ -31,41 +31,47 @@ export function memory(accept: (end: HubEnd) => HubEvents): Environment {
 }
 
 class Wire implements Socket {
-  private hub: HubEvents | undefined;
-  private isGone = false;
+  #hub: HubEvents | undefined;
+  #isGone = false;
   readonly buffered = 0;
 
+  readonly #events: SocketEvents;
+  readonly #accept: (end: HubEnd) => HubEvents;
+
   constructor(
-    private readonly events: SocketEvents,
-    private readonly accept: (end: HubEnd) => HubEvents,
-  ) {}
+    events: SocketEvents,
+    accept: (end: HubEnd) => HubEvents,
+  ) {
+    this.#events = events;
+    this.#accept = accept;
+  }
 
   open(): void {
-    if (this.isGone) return;
-    this.hub = this.accept({
-      send: (message) => this.later(() => this.events.message(message)),
-      close: (code, reason = "") => this.later(() => this.end(() => this.events.lost(code, reason))),
+    if (this.#isGone) return;
+    this.#hub = this.#accept({
+      send: (message) => this.#later(() => this.#events.message(message)),
+      close: (code, reason = "") => this.#later(() => this.#end(() => this.#events.lost(code, reason))),
     });
-    this.events.opened();
+    this.#events.opened();
   }
 
   /** As over a network: never within the call that sends, and in order. */
-  private later(deliver: () => void): void {
+  #later(deliver: () => void): void {
     queueMicrotask(() => {
-      if (!this.isGone) deliver();
+      if (!this.#isGone) deliver();
     });
   }
 
-  private end(tell?: () => void): void {
-    if (this.isGone) return;
-    this.isGone = true;
-    const { hub } = this;
+  #end(tell?: () => void): void {
+    if (this.#isGone) return;
+    this.#isGone = true;
+    const hub = this.#hub;
     queueMicrotask(() => hub?.gone());
     tell?.();
   }
 
   send(message: Uint8Array): void {
-    this.later(() => this.hub?.message(message));
+    this.#later(() => this.#hub?.message(message));
   }
 
   cork(): void {}
@@ -74,14 +80,14 @@ class Wire implements Socket {
   resume(): void {}
 
   ping(): void {
-    this.later(() => this.events.alive());
+    this.#later(() => this.#events.alive());
   }
 
   close(code: number): void {
-    this.later(() => this.end(() => this.events.lost(code, "")));
+    this.#later(() => this.#end(() => this.#events.lost(code, "")));
   }
 
   abort(): void {
-    this.end();
+    this.#end();
   }
 }

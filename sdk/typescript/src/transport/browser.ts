@@ -8,59 +8,59 @@ import { common, DIAL_TIMEOUT, type Environment, type Socket, type SocketEvents 
 const LOOK_MS = 20;
 
 class BrowserSocket implements Socket {
-  private readonly socket: WebSocket;
-  private events: SocketEvents | undefined;
-  private isOpen = false;
-  private looking = false;
+  readonly #socket: WebSocket;
+  #events: SocketEvents | undefined;
+  #isOpen = false;
+  #looking = false;
 
   constructor(url: string, events: SocketEvents) {
-    this.events = events;
-    this.socket = new WebSocket(url, SUBPROTOCOL_MSGPACK);
-    this.socket.binaryType = "arraybuffer";
-    const timer = setTimeout(() => this.fail(`no connection within ${DIAL_TIMEOUT} ms`), DIAL_TIMEOUT);
-    this.socket.onopen = () => {
+    this.#events = events;
+    this.#socket = new WebSocket(url, SUBPROTOCOL_MSGPACK);
+    this.#socket.binaryType = "arraybuffer";
+    const timer = setTimeout(() => this.#fail(`no connection within ${DIAL_TIMEOUT} ms`), DIAL_TIMEOUT);
+    this.#socket.onopen = () => {
       clearTimeout(timer);
-      this.isOpen = true;
-      this.events?.opened();
+      this.#isOpen = true;
+      this.#events?.opened();
     };
-    this.socket.onmessage = ({ data }: MessageEvent<unknown>) => {
-      if (data instanceof ArrayBuffer) this.events?.message(new Uint8Array(data));
-      else this.events?.text();
+    this.#socket.onmessage = ({ data }: MessageEvent<unknown>) => {
+      if (data instanceof ArrayBuffer) this.#events?.message(new Uint8Array(data));
+      else this.#events?.text();
     };
-    this.socket.onclose = ({ code, reason }) => {
+    this.#socket.onclose = ({ code, reason }) => {
       clearTimeout(timer);
       // Before it was open a page learns nothing of the reason, not even the status of HTTP.
-      if (!this.isOpen) return this.fail("the connection could not be opened");
-      this.end()?.lost(code, reason);
+      if (this.#isOpen) this.#end()?.lost(code, reason);
+      else this.#fail("the connection could not be opened");
     };
   }
 
   /** No further events. */
-  private end(): SocketEvents | undefined {
-    const events = this.events;
-    this.events = undefined;
+  #end(): SocketEvents | undefined {
+    const events = this.#events;
+    this.#events = undefined;
     return events;
   }
 
-  private fail(text: string): void {
-    this.end()?.failed(new ConnectError("io", text));
-    this.socket.close();
+  #fail(text: string): void {
+    this.#end()?.failed(new ConnectError("io", text));
+    this.#socket.close();
   }
 
   send(message: Uint8Array): void {
-    this.socket.send(message as Uint8Array<ArrayBuffer>);
-    if (this.looking || this.buffered === 0) return;
-    this.looking = true;
-    setTimeout(() => this.look(), LOOK_MS);
+    this.#socket.send(message as Uint8Array<ArrayBuffer>);
+    if (this.#looking || this.buffered === 0) return;
+    this.#looking = true;
+    setTimeout(() => this.#look(), LOOK_MS);
   }
 
-  private look(): void {
-    this.looking = false;
-    this.events?.drained();
+  #look(): void {
+    this.#looking = false;
+    this.#events?.drained();
   }
 
   get buffered(): number {
-    return this.socket.bufferedAmount;
+    return this.#socket.bufferedAmount;
   }
 
   // Browsers have none of these.
@@ -72,12 +72,12 @@ class BrowserSocket implements Socket {
 
   close(code: number): void {
     // 1009 and the like are for the browser itself to say.
-    this.socket.close(code === 1000 || code >= 3000 ? code : 1000);
+    this.#socket.close(code === 1000 || code >= 3000 ? code : 1000);
   }
 
   abort(): void {
-    this.end();
-    this.socket.close();
+    this.#end();
+    this.#socket.close();
   }
 }
 

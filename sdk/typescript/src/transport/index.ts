@@ -82,7 +82,7 @@ export function addressOf(text: string): string {
   const wrong = (what: string): ConnectError => new ConnectError("config", `hub address ${JSON.stringify(text)}: ${what}`);
   // `URL` drops a port that is the scheme's own, so that it is looked for in the text.
   const parts = /^(wss?):\/\/(\[[^\]]*\]|[^/:?#@]+)(?::(\d+))?(\/[^?#]*)?$/i.exec(text);
-  if (parts === null) throw wrong("must be wss://HOST[:PORT][/PATH] (or ws:// for a hub on this machine)");
+  if (parts === null) throw wrong("must be wss://HOST[:PORT][/PATH], or ws://");
   const [, scheme, host, port, path] = parts;
   const isSecure = scheme!.toLowerCase() === "wss";
   const url = `${isSecure ? "wss" : "ws"}://${host!}:${port ?? (isSecure ? 7443 : 7080)}`;

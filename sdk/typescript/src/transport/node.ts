@@ -42,28 +42,28 @@ export async function readTls(files: TlsFiles): Promise<Pem> {
 }
 
 class NodeSocket implements Socket {
-  private tcp: TcpSocket | undefined;
-  private socket: WebSocket | undefined;
-  private events: SocketEvents | undefined;
-  private isOpen = false;
-  private readonly timer: NodeJS.Timeout;
+  #tcp: TcpSocket | undefined;
+  #socket: WebSocket | undefined;
+  #events: SocketEvents | undefined;
+  #isOpen = false;
+  readonly #timer: NodeJS.Timeout;
 
   constructor(url: string, files: TlsFiles | undefined, token: string | undefined, events: SocketEvents) {
-    this.events = events;
-    this.timer = setTimeout(() => this.fail(new ConnectError("io", `no connection within ${DIAL_TIMEOUT} ms`)), DIAL_TIMEOUT);
-    void this.open(new URL(url), files, token);
+    this.#events = events;
+    this.#timer = setTimeout(() => this.#fail(new ConnectError("io", `no connection within ${DIAL_TIMEOUT} ms`)), DIAL_TIMEOUT);
+    void this.#open(new URL(url), files, token);
   }
 
-  private async open(url: URL, files: TlsFiles | undefined, token: string | undefined): Promise<void> {
+  async #open(url: URL, files: TlsFiles | undefined, token: string | undefined): Promise<void> {
     try {
       const pem = url.protocol === "wss:" && files !== undefined ? await readTls(files) : {};
-      if (this.events !== undefined) this.upgrade(url, pem, token);
+      if (this.#events !== undefined) this.#upgrade(url, pem, token);
     } catch (error) {
-      this.fail(error instanceof ConnectError ? error : new ConnectError("tls", (error as Error).message));
+      this.#fail(error instanceof ConnectError ? error : new ConnectError("tls", (error as Error).message));
     }
   }
 
-  private upgrade(url: URL, pem: Pem, token: string | undefined): void {
+  #upgrade(url: URL, pem: Pem, token: string | undefined): void {
     const host = url.hostname.replace(/^\[|\]$/g, "");
     const port = Number(url.port);
     // Small frames must not wait for an acknowledgement; batches are made by whoever writes.
@@ -76,89 +76,89 @@ class NodeSocket implements Socket {
       skipUTF8Validation: true,
       headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
       createConnection: (): TcpSocket => {
-        this.tcp = url.protocol === "wss:" ? secure() : plain();
-        return this.tcp;
+        this.#tcp = url.protocol === "wss:" ? secure() : plain();
+        return this.#tcp;
       },
     });
-    this.socket = socket;
-    socket.on("open", () => this.opened());
+    this.#socket = socket;
+    socket.on("open", () => this.#opened());
     socket.on("message", (data: Buffer, isBinary: boolean) => {
-      if (isBinary) this.events?.message(data);
-      else this.events?.text();
+      if (isBinary) this.#events?.message(data);
+      else this.#events?.text();
     });
-    socket.on("ping", () => this.events?.alive());
-    socket.on("pong", () => this.events?.alive());
+    socket.on("ping", () => this.#events?.alive());
+    socket.on("pong", () => this.#events?.alive());
     socket.on("unexpected-response", (_, response) => {
       const status = response.statusCode ?? 0;
-      this.fail(new ConnectError("http", `the upgrade was refused with HTTP ${status}`, status));
+      this.#fail(new ConnectError("http", `the upgrade was refused with HTTP ${status}`, status));
     });
-    socket.on("error", (error) => this.failed(error));
-    socket.on("close", (code, reason) => this.end()?.lost(code === 1005 || code === 1006 ? undefined : code, reason.toString()));
+    socket.on("error", (error) => this.#failed(error));
+    socket.on("close", (code, reason) => this.#end()?.lost(code === 1005 || code === 1006 ? undefined : code, reason.toString()));
   }
 
-  private opened(): void {
-    clearTimeout(this.timer);
-    this.isOpen = true;
-    this.tcp?.on("drain", () => this.events?.drained());
-    this.events?.opened();
+  #opened(): void {
+    clearTimeout(this.#timer);
+    this.#isOpen = true;
+    this.#tcp?.on("drain", () => this.#events?.drained());
+    this.#events?.opened();
   }
 
-  private failed(error: Error): void {
+  #failed(error: Error): void {
     // Of an open socket `close` follows.
-    if (this.isOpen) return;
+    if (this.#isOpen) return;
     const { code = "" } = error as NodeJS.ErrnoException;
     const isTls = /^(ERR_SSL|ERR_TLS|CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|ERR_OSSL)/.test(code);
-    this.fail(new ConnectError(isTls ? "tls" : /subprotocol/i.test(error.message) ? "config" : "io", error.message));
+    this.#fail(new ConnectError(isTls ? "tls" : /subprotocol/i.test(error.message) ? "config" : "io", error.message));
   }
 
-  private fail(error: ConnectError): void {
-    this.end()?.failed(error);
-    this.socket?.terminate();
+  #fail(error: ConnectError): void {
+    this.#end()?.failed(error);
+    this.#socket?.terminate();
   }
 
   /** No further events. */
-  private end(): SocketEvents | undefined {
-    clearTimeout(this.timer);
-    const events = this.events;
-    this.events = undefined;
+  #end(): SocketEvents | undefined {
+    clearTimeout(this.#timer);
+    const events = this.#events;
+    this.#events = undefined;
     return events;
   }
 
   send(message: Uint8Array): void {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(message);
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(message);
   }
 
   cork(): void {
-    this.tcp?.cork();
+    this.#tcp?.cork();
   }
 
   uncork(): void {
-    this.tcp?.uncork();
+    this.#tcp?.uncork();
   }
 
   get buffered(): number {
-    return this.tcp?.writableLength ?? 0;
+    return this.#tcp?.writableLength ?? 0;
   }
 
   ping(): void {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.ping();
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.ping();
   }
 
   pause(): void {
-    this.socket?.pause();
+    this.#socket?.pause();
   }
 
   resume(): void {
-    this.socket?.resume();
+    this.#socket?.resume();
   }
 
   close(code: number): void {
-    this.socket?.close(code);
+    this.#socket?.close(code);
   }
 
   abort(): void {
-    this.end();
-    this.socket?.terminate();
+    this.#end();
+    this.#socket?.terminate();
   }
 }
 

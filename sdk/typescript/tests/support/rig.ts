@@ -17,7 +17,7 @@ export interface RigOptions {
   hasStore?: boolean;
 }
 
-export const WELCOME: ToAgent[2] = {
+export const WELCOME: ToAgent[Kind.Welcome] = {
   session: "s",
   hub: "test",
   features: [],
@@ -46,7 +46,7 @@ export class Rig {
   }
 
   /** A session that is open, with a capability `work`. */
-  static ready(options: RigOptions = {}, welcome: Partial<ToAgent[2]> = {}): Rig {
+  static ready(options: RigOptions = {}, welcome: Partial<ToAgent[Kind.Welcome]> = {}): Rig {
     const rig = new Rig(options);
     rig.input({ is: "add", offer: { header: { name: "work" }, most: undefined } });
     rig.input({ is: "start" });
@@ -61,7 +61,7 @@ export class Rig {
   }
 
   /** The socket opens, and the hub greets. */
-  welcome(welcome: Partial<ToAgent[2]> = {}): void {
+  welcome(welcome: Partial<ToAgent[Kind.Welcome]> = {}): void {
     this.input({ is: "opened" });
     this.hub(Kind.Welcome, { ...WELCOME, ...welcome });
   }
@@ -72,7 +72,7 @@ export class Rig {
   }
 
   /** The hub gives the agent a call. */
-  call(id: number, header: Partial<ToAgent[10]> = {}, body = value(null)): void {
+  call(id: number, header: Partial<ToAgent[Kind.Call]> = {}, body = value(null)): void {
     const usual = {
       id,
       request_id: "r",
