@@ -1,0 +1,251 @@
+/** Drives a session: the one place where its decisions meet socket, clock and timers. */
+
+import { ConnectError, type CloseReason } from "../errors.js";
+import type { Session } from "../session/index.js";
+import type { CallEvent, CallKey, CallSpec, Effect, Input, Invocation, RunKey, Served, TaskEnd } from "../session/types.js";
+import type { Environment, Socket, SocketEvents } from "../transport/index.js";
+
+/** Past so many bytes in the socket the rest waits in the session's queue, where control overtakes bodies. */
+const SOCKET_BYTES = 64 * 1024;
+
+/** Who waits for the events of one call. */
+export interface CallSink {
+  onEvent(event: CallEvent): void;
+}
+
+/** What the driver tells the agent that it belongs to. */
+export interface DriverEvents {
+  ready(maxMessage: number, session: string): void;
+  /** The session is over; another is sought. */
+  lost(reason: string): void;
+  run(call: Invocation): void;
+  grant(run: RunKey, n: number): void;
+  cancelRun(run: RunKey): void;
+  arrived(end: TaskEnd): void;
+  hand(key: CallKey, taskId: string): void;
+  recall(run: RunKey, intent: string): void;
+  keep(intent: string, served: Served): void;
+  log(level: "info" | "warn", text: string): void;
+  stopped(reason: CloseReason): void;
+}
+
+/** One agent's session with its socket and its timer. */
+export class Driver {
+  #socket: Socket | undefined;
+  readonly #sinks = new Map<CallKey, CallSink>();
+  #nextKey = 0;
+  #cancelTimer: (() => void) | undefined;
+  #timerAt = Infinity;
+  #willFlush = false;
+  #isPaused = false;
+  #endWake: (() => void) | undefined;
+
+  readonly #session: Session;
+  readonly #url: string;
+  readonly #events: DriverEvents;
+
+  constructor(
+    session: Session,
+    url: string,
+    readonly environment: Environment,
+    events: DriverEvents,
+  ) {
+    this.#session = session;
+    this.#url = url;
+    this.#events = events;
+  }
+
+  start(): void {
+    this.#endWake = this.environment.onWake?.(() => this.handle({ is: "woke" }));
+    this.handle({ is: "start" });
+  }
+
+  /** Whether a session is open. */
+  get isReady(): boolean {
+    return this.#session.isReady;
+  }
+
+  /** Asks; the sink gets what comes of it. */
+  open(spec: CallSpec, sink: CallSink): CallKey {
+    const key = this.register(sink);
+    this.handle({ is: "open", key, spec });
+    return key;
+  }
+
+  /** A place for events that are not those of a call of its own. */
+  register(sink: CallSink): CallKey {
+    const key = (this.#nextKey += 1);
+    this.#sinks.set(key, sink);
+    return key;
+  }
+
+  /** Gives the result of a task from the inbox to the handle that waits for it. */
+  give(key: CallKey, { taskId, end }: TaskEnd): void {
+    const sink = this.#sinks.get(key);
+    this.forget(key);
+    this.handle({ is: "forget", key });
+    sink?.onEvent({ is: "ended", end });
+    this.handle({ is: "received", taskId });
+  }
+
+  /** Nobody waits for this key any more. */
+  forget(key: CallKey): void {
+    this.#sinks.delete(key);
+  }
+
+  /** Tells the session what happened, and does what it wants. */
+  handle(input: Input): void {
+    for (const effect of this.#session.handle(this.environment.now(), input)) this.#perform(effect);
+    this.#flushSoon();
+    this.#schedule();
+  }
+
+  #perform(effect: Effect): void {
+    switch (effect.do) {
+      case "tell": {
+        const sink = this.#sinks.get(effect.key);
+        if (effect.event.is === "ended") this.#sinks.delete(effect.key);
+        return sink?.onEvent(effect.event);
+      }
+      case "run":
+        return this.#events.run(effect.call);
+      case "grant":
+        return this.#events.grant(effect.run, effect.n);
+      case "cancelRun":
+      case "abortRun":
+        return this.#events.cancelRun(effect.run);
+      case "dial":
+        return this.#dial();
+      case "ping":
+        return this.#socket?.ping();
+      case "close":
+        this.#flush(Infinity);
+        return this.#socket?.close(effect.code);
+      case "abort":
+        return this.#drop();
+      case "ready":
+        return this.#events.ready(effect.maxMessage, effect.session);
+      case "lost":
+        return this.#events.lost(effect.reason);
+      case "arrived":
+        return this.#events.arrived(effect.end);
+      case "hand":
+        return this.#events.hand(effect.key, effect.taskId);
+      case "recall":
+        return this.#events.recall(effect.run, effect.intent);
+      case "keep":
+        return this.#events.keep(effect.intent, effect.served);
+      case "warn":
+        return this.#events.log("warn", effect.text);
+      case "stopped":
+        this.#drop();
+        this.#endWake?.();
+        return this.#events.stopped(effect.reason);
+    }
+  }
+
+  #dial(): void {
+    this.#drop();
+    // What an earlier socket still tells is of no interest.
+    const ifCurrent = (then: () => void): void => {
+      if (this.#socket === socket) then();
+    };
+    const gone = (input: Input): void =>
+      ifCurrent(() => {
+        this.#socket = undefined;
+        this.handle(input);
+      });
+    const events: SocketEvents = {
+      opened: () => ifCurrent(() => this.handle({ is: "opened" })),
+      message: (message) => {
+        if (this.#socket !== socket) return;
+        this.handle({ is: "message", message });
+        this.#holdReading();
+      },
+      text: () => ifCurrent(() => this.handle({ is: "text" })),
+      alive: () => ifCurrent(() => this.handle({ is: "alive" })),
+      drained: () => ifCurrent(() => this.#flush(SOCKET_BYTES)),
+      lost: (code, reason) => gone({ is: "lost", code, reason }),
+      failed: (error) => gone({ is: "dialFailed", error }),
+    };
+    let socket: Socket | undefined;
+    try {
+      socket = this.environment.dial(this.#url, events);
+      this.#socket = socket;
+    } catch (error) {
+      this.handle({ is: "dialFailed", error: new ConnectError("config", (error as Error).message) });
+    }
+  }
+
+  #drop(): void {
+    const socket = this.#socket;
+    this.#socket = undefined;
+    this.#isPaused = false;
+    socket?.abort();
+  }
+
+  /** What is read can ask for answers: a socket that takes none is not read either. */
+  #holdReading(): void {
+    if (this.#session.mayRead === !this.#isPaused) return;
+    this.#isPaused = !this.#isPaused;
+    if (this.#isPaused) this.#socket?.pause();
+    else this.#socket?.resume();
+  }
+
+  #flushSoon(): void {
+    if (this.#willFlush || this.#socket === undefined) return;
+    this.#willFlush = true;
+    this.environment.soon(() => {
+      this.#willFlush = false;
+      this.#flush(SOCKET_BYTES);
+    });
+  }
+
+  /** Writes what waits, until so many bytes are in the socket. */
+  #flush(most: number): void {
+    const socket = this.#socket;
+    const session = this.#session;
+    if (socket === undefined) return;
+    let message = socket.buffered < most ? session.pop() : undefined;
+    if (message === undefined) return;
+    socket.cork();
+    while (message !== undefined) {
+      socket.send(message);
+      message = socket.buffered < most ? session.pop() : undefined;
+      // What waited for room has it now.
+      if (message === undefined) {
+        this.#wrote();
+        message = socket.buffered < most ? session.pop() : undefined;
+      }
+    }
+    socket.uncork();
+    this.#holdReading();
+    this.#schedule();
+  }
+
+  #wrote(): void {
+    for (const effect of this.#session.handle(this.environment.now(), { is: "wrote" })) this.#perform(effect);
+  }
+
+  /** Sets the timer, where the one that is set would be too late: one that comes too early only looks. */
+  #schedule(): void {
+    const at = this.#session.nextTimeout;
+    if (at >= this.#timerAt) return;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#timerAt = at;
+    this.#cancelTimer = this.environment.timer(at - this.environment.now(), () => {
+      this.#timerAt = Infinity;
+      this.#cancelTimer = undefined;
+      this.handle({ is: "timeout" });
+    });
+  }
+
+  /** Takes the timer back: nothing of the agent is left. */
+  end(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#timerAt = -Infinity;
+    this.#sinks.clear();
+  }
+}
