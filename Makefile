@@ -18,7 +18,7 @@ HOSTILE_NICE ?= 10
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tools rules fmt fmt-check lint doc build unit deny sim fuzz hostile
+.PHONY: help demo test tools rules sdk-python sdk-typescript fmt fmt-check lint doc build unit deny sim fuzz hostile
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -71,6 +71,21 @@ ifneq ($(call have,cargo-nextest),)
 	$(CARGO) test --locked --workspace --doc
 else
 	$(CARGO) test --locked --workspace
+endif
+
+# Both speak to the debug build of the hub.
+sdk-python: build ## The Python SDK: linters, types, tests, its package in a clean environment
+ifneq ($(call have,python3),)
+	$(MAKE) --directory sdk/python test
+else
+	@$(call left_out,python3 is not installed: the Python SDK was not tested)
+endif
+
+sdk-typescript: build ## The TypeScript SDK: compiler, linter, tests, its package and bundle
+ifneq ($(call have,npm),)
+	cd sdk/typescript && npm ci --no-audit --no-fund && AGENT_REACH_BIN=$(CURDIR)/target/debug/agent-reach npm test
+else
+	@$(call left_out,npm is not installed: the TypeScript SDK was not tested)
 endif
 
 deny: ## Licences, sources and banned crates of the dependencies
