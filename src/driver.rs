@@ -34,8 +34,7 @@ const BATCH_FRAMES: usize = 64;
 /// About the most bytes that a connection takes to write at once.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// How many connections are woken in one go to judge their peers again, and the pause after that: a third of their
-/// thread's time. More at once would stand in line before the calls of that moment.
+/// How many are woken at once to judge their peers again, and the pause then: more would stand in line before calls.
 const WAKE_AT_ONCE: usize = 4;
 const WAKE_PAUSE: Duration = Duration::from_millis(2);
 
