@@ -126,6 +126,7 @@ impl<T: Sockets> Listener<T> {
                 shared.gatekeeper.accepted(Accepted::Full, Duration::ZERO);
                 continue;
             };
+            let own = own.map(|own| (own, Arc::clone(&places)));
             let waiting = Waiting { _lobby: [lobby, own_lobby], places };
             tokio::spawn(admit(Arc::clone(&shared), socket, waiting, Room { _all: room, _own: own }));
         }
@@ -151,7 +152,8 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Room {
     _all: OwnedSemaphorePermit,
-    _own: Option<OwnedSemaphorePermit>,
+    /// Where there is a bound for each address. The places live for as long as somebody holds them.
+    _own: Option<(OwnedSemaphorePermit, Arc<Places>)>,
 }
 
 impl Room {
