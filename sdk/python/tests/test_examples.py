@@ -116,3 +116,24 @@ def test_an_agent_of_a_framework_is_asked_over_the_hub_and_asks_others(
         (offer,) = [own.agents[0] for own in caller.capabilities() if own.name == "assistant.ask"]
         assert offer.input_schema == {"type": "string"}
         assert offer.output_schema["required"] == ["text", "sources"]
+
+
+def test_both_halves_of_a_pair_agree_over_a_hub_that_is_killed(own_hub: Hub) -> None:
+    """PAIR-1, PAIR-2, PAIR-3, PAIR-4, PAIR-5, PAIR-6."""
+    provider = program(own_hub, "pair-provider", str(FOLDER / "conformance" / "provider.py"), "pair-provider")
+    assert provider.stdout is not None
+    assert provider.stdout.readline() == "ready\n"
+    command = (str(FOLDER / "conformance" / "caller.py"), "pair-caller", "pair-provider")
+    caller = program(own_hub, "pair-caller", *command)
+    assert caller.stdout is not None
+    said = []
+    with caller:
+        for line in caller.stdout:
+            said.append(line.strip())
+            if line == "restart\n":
+                own_hub.kill()
+                own_hub.start()
+        assert caller.wait(PATIENCE) == 0
+    assert [line for line in said if line != "restart"] == [f"PAIR-{n}. ok" for n in range(1, 7)]
+    provider.send_signal(signal.SIGTERM)
+    assert output(provider) == ""

@@ -142,6 +142,18 @@ def test_cancel_tells_the_handler_and_does_without_it_after_the_grace() -> None:
     assert world.sent() == []
 
 
+def test_whatever_a_cancelled_handler_fails_with_is_cancelled() -> None:
+    """PROV-9, ONCE-2."""
+    world = World.ready()
+    world.call(1)
+    world.say(Kind.CANCEL, {"id": 1})
+    world.session.finished(world.now, 1, Failure("handler_error", "torn down"))
+    assert result(world)["error"]["code"] == "cancelled"
+    world.effects()
+    world.call(2)
+    assert started(world) == [2]
+
+
 def test_a_handler_that_completes_in_spite_of_cancel_is_answered_so() -> None:
     """PROV-9."""
     world = World.ready()

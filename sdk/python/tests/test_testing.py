@@ -1,11 +1,12 @@
 """The hub in memory. Requirement TEST-1, and through it what needs no real hub."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from world import run, until
+from world import PATIENCE, run, until
 
 import agent_reach
 from agent_reach import CallError, Context, HandlerError
@@ -31,6 +32,16 @@ def test_agents_of_a_hub_in_memory_call_each_other() -> None:
         with pytest.raises(CallError, match="no_capability"):
             caller.call("text.lower", "x")
     assert hub.connected == []
+
+
+def test_the_connections_thread_ends_with_the_last_agent() -> None:
+    """END-3."""
+    hub = FakeHub()
+    with hub.agent("one").sync, hub.agent("two").sync:
+        (thread,) = [own for own in threading.enumerate() if own.name == "agent-reach"]
+        assert thread.daemon
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_the_retries_of_a_call_are_the_hubs_alone() -> None:

@@ -17,7 +17,7 @@ from world import run
 
 import agent_reach
 from agent_reach import ConnectError
-from agent_reach.codec import encode
+from agent_reach.codec import decode_to_hub, encode
 from agent_reach.codes import Kind
 from agent_reach.limits import SUBPROTOCOL
 from agent_reach.transport import WebSocketTransport, address
@@ -250,8 +250,11 @@ def test_garbage_of_a_hub_costs_connections_and_never_the_agent() -> None:
             if garbage:
                 await socket.send(garbage.pop())
             async for message in socket:
-                if isinstance(message, bytes) and message[1:2] == b"\x0a":
-                    await socket.send(encode(Kind.RESULT, {"id": 1, "status": "completed"}, b"\x07"))
+                assert isinstance(message, bytes)
+                kind, header, _ = decode_to_hub(message)
+                if kind is Kind.CALL:
+                    # A call that left on a connection before has another id on this one.
+                    await socket.send(encode(Kind.RESULT, {"id": header["id"], "status": "completed"}, b"\x07"))
 
         async with server(handler) as hub:
             agent = agent_reach.Agent("a", hub, reconnect_waits=(0.001, 0.001))

@@ -123,7 +123,7 @@ class WebSocketTransport:
                 await opened
         except BaseException as error:
             socket.abort()
-            if opened.done() and not opened.cancelled():
+            if not opened.cancel() and not opened.cancelled():
                 opened.exception()  # Seen: it is the one that is raised here.
             raise _connect_error(error) from error
         return socket
@@ -207,7 +207,7 @@ class _WebSocket(asyncio.Protocol):
             # A client certificate is refused after our side of the handshake is done: it shows on first read.
             self._opened.set_exception(error or ConnectionError("the connection closed during the upgrade"))
         listener, self._listener = self._listener, None
-        if listener is not None and not self._opened.exception():
+        if listener is not None and not self._opened.cancelled() and self._opened.exception() is None:
             received = self._ws.close_rcvd
             if received is not None:
                 listener.on_lost(received.code, received.reason)
