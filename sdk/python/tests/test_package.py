@@ -111,7 +111,8 @@ def test_the_dedupe_file_keeps_what_still_counts(tmp_path: Path, monkeypatch: py
     store.write([note(2, "free", "free"), note(3, "done", "ended", Payload(b"\x07"), task=True)])
     store.write([note(None, "call", "ended", failure)])
     store.close()
-    instance, past = SqliteDedupe(file).open("me", "another life")
+    instance, past = store.open("me", "another life")
+    store.close()
     assert instance == "life"
     found = {own.intent: own.outcome for own in past}
     assert found.keys() == {"cut", "done", "call"}

@@ -35,7 +35,7 @@ class Model(BaseModel):
 @dataclass
 class Tree:
     value: int
-    children: list["Tree"] = field(default_factory=list)
+    children: "list[Tree]" = field(default_factory=list)
     model: Model | None = None
 
 

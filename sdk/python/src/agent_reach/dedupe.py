@@ -65,31 +65,21 @@ class SqliteDedupe:
         """See `DedupeStore.open`."""
         import sqlite3
 
+        db = None
         try:
             # Autocommit; the lock is held until the file is closed, so another process fails at once.
             db = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
-            db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("CREATE TABLE IF NOT EXISTS head (agent_id TEXT NOT NULL, instance TEXT NOT NULL)")
-            db.execute(
-                "CREATE TABLE IF NOT EXISTS intents (intent TEXT PRIMARY KEY, at REAL NOT NULL,"
-                " fingerprint BLOB NOT NULL, word TEXT NOT NULL, task INTEGER NOT NULL, execution REAL NOT NULL,"
-                " outcome BLOB) WITHOUT ROWID"
-            )
-            row = db.execute("SELECT agent_id, instance FROM head").fetchone()
-            if row is None:
-                row = agent_id, instance
-                db.execute("INSERT INTO head VALUES (?, ?)", row)
-            past = _past(db) if row[0] == agent_id else []
-            db.execute("COMMIT")
-        except sqlite3.Error as error:
+            owner, instance, past = _opened(db, agent_id, instance)
+            if owner != agent_id:
+                raise ConnectError("config", f"dedupe file {self._path} is of agent {owner!r}")
+        except (sqlite3.Error, ConnectError) as error:
+            if db is not None:
+                db.close()
+            if isinstance(error, ConnectError):
+                raise
             raise ConnectError("config", f"dedupe file {self._path}: {error}") from error
-        if row[0] != agent_id:
-            db.close()
-            raise ConnectError("config", f"dedupe file {self._path} is of agent {row[0]!r}")
         self._db = db
-        return Opened(row[1], past)
+        return Opened(instance, past)
 
     def write(self, notes: Sequence[Note]) -> None:
         """See `DedupeStore.write`."""
@@ -111,6 +101,26 @@ class SqliteDedupe:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def _opened(db: Any, agent_id: str, instance: str) -> tuple[str, str, list[Past]]:
+    """Whose file it is, which instance is kept in it, and what still counts; makes what is not there yet."""
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("CREATE TABLE IF NOT EXISTS head (agent_id TEXT NOT NULL, instance TEXT NOT NULL)")
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS intents (intent TEXT PRIMARY KEY, at REAL NOT NULL,"
+        " fingerprint BLOB NOT NULL, word TEXT NOT NULL, task INTEGER NOT NULL, execution REAL NOT NULL,"
+        " outcome BLOB) WITHOUT ROWID"
+    )
+    row = db.execute("SELECT agent_id, instance FROM head").fetchone()
+    if row is None:
+        row = agent_id, instance
+        db.execute("INSERT INTO head VALUES (?, ?)", row)
+    past = _past(db) if row[0] == agent_id else []
+    db.execute("COMMIT")
+    return row[0], row[1], past
 
 
 def _past(db: Any) -> list[Past]:

@@ -200,6 +200,8 @@ class _WebSocket(asyncio.Protocol):
         self._take()
 
     def connection_lost(self, error: Exception | None) -> None:
+        # Up to Python 3.10 a TLS transport that its other end closed does not know that it is closed.
+        self._transport.abort()
         self._transport = None
         if self._closing is not None:
             self._closing.cancel()
