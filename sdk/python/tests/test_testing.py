@@ -44,6 +44,47 @@ def test_the_connections_thread_ends_with_the_last_agent() -> None:
     assert not thread.is_alive()
 
 
+def test_an_agent_ends_with_the_event_loop_of_its_program() -> None:
+    """PROV-1, END-3."""
+    hub = FakeHub()
+    provider = hub.agent("provider")
+
+    @provider.capability("work")
+    async def _() -> None: ...
+
+    asyncio.run(provider.connect())
+    with hub.agent("caller").sync as caller:
+        with pytest.raises(CallError) as caught:
+            caller.call("work", retries=0)
+        assert caught.value.retryable
+        assert provider.sync.closed().code == "closed"
+
+
+def test_a_result_that_is_on_its_way_to_a_handle_that_is_dropped_is_not_lost() -> None:
+    """TASK-3, TASK-4."""
+    hub = FakeHub()
+    provider = hub.agent("provider")
+    entered, go_on = threading.Event(), threading.Event()
+
+    @provider.capability("build")
+    def _() -> str:
+        entered.set()
+        go_on.wait(PATIENCE)
+        return "built"
+
+    with provider.sync, hub.agent("caller").sync as caller:
+        task = caller.submit("build")
+        assert entered.wait(PATIENCE)
+        inbox = task._handle._inbox
+        assert inbox is not None
+        # As if the other thread told the end between these two words of letting go.
+        inbox.dropped = inbox._ended = True
+        go_on.set()
+        ended = caller.next_result()
+        assert ended is not None
+        assert (ended.task_id, ended.reply and ended.reply.body) == (task.id, "built")
+
+
 def test_the_retries_of_a_call_are_the_hubs_alone() -> None:
     """CALL-4, K32."""
     hub = FakeHub()

@@ -146,6 +146,10 @@ class Core:
             self.begun = True
         self.on_stopped(CloseReason("closed", "closed by this program"))
 
+    def end_with_program(self) -> None:
+        """Ends, since the program's event loop has; behind what its last handlers said."""
+        self._post("close", 0.0, work=True)
+
     def _not_written(self, error: Exception) -> None:
         log.error("the dedupe store cannot be written: %s", error)
 
@@ -321,7 +325,12 @@ class Core:
         """Tells a caller."""
         if type(event) is Ended:
             inbox = self._inboxes.pop(key, None)
-            return True if inbox is None else inbox.push(event)
+            if inbox is not None and not inbox.dropped:
+                return inbox.push(event)
+            if event.task_id is not None:
+                # The handle was let go of while this was on its way, and the hub will not send it again.
+                self.mailbox.put(TaskEnd(event.task_id, event.result))
+            return True
         inbox = self._inboxes.get(key)
         if inbox is None or inbox.push(event):
             return True

@@ -31,13 +31,26 @@ class Inbox:
     Only one waits at a time. ``steps``: acceptances, chunks and parts are wanted as well as the end.
     """
 
-    __slots__ = ("_bytes", "_caller", "_ended", "_events", "_waiter", "_waits", "keeps_running", "key", "steps")
+    __slots__ = (
+        "_bytes",
+        "_caller",
+        "_ended",
+        "_events",
+        "_waiter",
+        "_waits",
+        "dropped",
+        "keeps_running",
+        "key",
+        "steps",
+    )
 
     def __init__(self, key: int, caller: Caller, waits: Waits, steps: bool) -> None:
         self.key = key
         self.steps = steps
         #: A task: letting go of this leaves it alone.
         self.keeps_running = False
+        #: Nobody will take anything from here.
+        self.dropped = False
         self._caller = caller
         self._waits = waits
         self._events: deque[CallEvent] = deque()
@@ -104,6 +117,7 @@ class Inbox:
 
     def drop(self) -> None:
         """The caller lets go: the call is cancelled, a stored task is not."""
+        self.dropped = True
         if not self._ended:
             self._ended = True
             (self._caller.forget if self.keeps_running else self._caller.cancel)(self.key)

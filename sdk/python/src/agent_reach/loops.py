@@ -18,6 +18,7 @@ class LoopMail:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # The loop owns its mail, so a strong reference back would keep both for ever.
         self._call_soon = loop.call_soon_threadsafe
+        self._is_closed = loop.is_closed
         self._items: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._scheduled = False
 
@@ -35,6 +36,9 @@ class LoopMail:
 
     def post(self, function: Callable[..., object], *args: Any) -> bool:
         """Has the loop call this, in the order posted. From any thread. ``False``: the loop is closed."""
+        if self._is_closed():
+            self._items.clear()
+            return False
         self._items.append((function, args))
         if not self._scheduled:
             self._scheduled = True

@@ -57,7 +57,7 @@ class Runner:
         elif not self._mail().post(self._in_loop, handler, state, call):
             # An agent whose program is gone must not be given calls.
             self._end(call.run, _GONE)
-            self._agent._core.close(0.0)
+            self._agent._core.end_with_program()
 
     def grant(self, run: int, n: int) -> None:
         """Lets a handler emit more."""

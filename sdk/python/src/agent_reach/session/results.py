@@ -61,7 +61,8 @@ class Results:
         if asked is not None:
             keys.append(asked)
         if keys:
-            cx.effects.extend(Tell(key, Ended(end.result)) for key in keys)
+            alone = task_id if len(keys) == 1 else None
+            cx.effects.extend(Tell(key, Ended(end.result, alone)) for key in keys)
             return self.taken(cx, task_id)
         if task_id in self._taken:
             return _receipt(cx, task_id)

@@ -104,6 +104,8 @@ class Ended(NamedTuple):
     """The one end of a call."""
 
     result: RawReply | CallError
+    #: Of a task whose result comes to this handle alone: if it was let go of meanwhile, the result is the inbox's.
+    task_id: str | None = None
 
 
 CallEvent = Acceptance | Chunk | Part | Ended
