@@ -6,6 +6,7 @@ import gc
 import http
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -120,8 +121,36 @@ def test_messages_come_whole_pings_are_answered_and_the_close_code_is_told() -> 
             assert [own for own in told if own != "alive"] == [b"abc", "text", b""]
             assert await listener.told.get() == (4002, "slow")
             assert not wire.writable
-            wire.close(1000)
-            wire.abort()
+            for late in (wire.ping, partial(wire.send, [b"late"]), partial(wire.close, 1000), wire.abort):
+                late()
+
+    run(test())
+
+
+def test_nothing_is_written_between_the_other_ends_close_and_the_loss() -> None:
+    """BACK-5, CONN-7."""
+
+    async def test() -> None:
+        async def handler(socket: ServerConnection) -> None:
+            await socket.recv()
+            await socket.close(4000)
+
+        async with server(handler) as hub:
+            late: list[bool] = []
+
+            class Talker(Listener):
+                def on_alive(self) -> None:
+                    # The close frame, before the loss: what is written now would be an error of the library's.
+                    late.append(wire.writable)
+                    wire.send([b"late"])
+                    wire.ping()
+                    wire.close(1000)
+
+            listener = Talker()
+            wire = await WebSocketTransport(hub).open(listener)
+            wire.send([b"one"])
+            assert await listener.told.get() == (4000, "")
+            assert late == [False]
 
     run(test())
 

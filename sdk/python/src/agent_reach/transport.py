@@ -166,6 +166,7 @@ class _WebSocket(asyncio.Protocol):
     def __init__(self, listener: Listener, opened: "asyncio.Future[None]", url: str, token: str | None) -> None:
         from websockets.client import ClientProtocol
         from websockets.frames import Opcode
+        from websockets.protocol import State
         from websockets.typing import Subprotocol
         from websockets.uri import parse_uri
 
@@ -176,6 +177,7 @@ class _WebSocket(asyncio.Protocol):
             parse_uri(url), subprotocols=[Subprotocol(limits.SUBPROTOCOL)], max_size=MESSAGE_BYTES_MAX
         )
         self._opcode = Opcode
+        self._state = State
         self._transport: Any = None
         self._fragments: list[bytes] = []
         self._paused = False
@@ -293,16 +295,24 @@ class _WebSocket(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        return not self._paused and self._transport is not None
+        return not self._paused and self._is_open
+
+    @property
+    def _is_open(self) -> bool:
+        # The other end's last bytes come before the loop says that the connection is lost.
+        return self._transport is not None and self._ws.state is self._state.OPEN
 
     def send(self, messages: list[bytes]) -> None:
+        if not self._is_open:
+            return
         for message in messages:
             self._ws.send_binary(message)
         self._write()
 
     def ping(self) -> None:
-        self._ws.send_ping(b"")
-        self._write()
+        if self._is_open:
+            self._ws.send_ping(b"")
+            self._write()
 
     def read(self, wanted: bool) -> None:
         if self._transport is not None and wanted != self._transport.is_reading():
@@ -312,7 +322,7 @@ class _WebSocket(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def close(self, code: int) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._is_open:
             self._ws.send_close(code)
             self._write()
 
