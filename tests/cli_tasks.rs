@@ -10,7 +10,7 @@ use agent_reach_sdk::{Agent, AgentBuilder, Context, HandlerError};
 use command::{Ended, Running};
 use raw::Hub;
 use rmpv::Value;
-use sdk_world::{Door, agent};
+use sdk_world::{Door, agent, within};
 use serde_json::json;
 
 /// Owns what the commands submit: with the directory of `dev` each command would be another caller.
@@ -60,6 +60,16 @@ fn worker(hub: &Hub) -> AgentBuilder {
 async fn a_task_is_waited_for_with_its_steps_on_stderr_and_its_result_on_stdout() {
     let hub = patient();
     let waits = start(&hub, &["call", "test.work", "21", "--task"]);
+    // It shows what happens from the moment on that it watches.
+    let mut looker = hub.agent("looker", &[]).await;
+    within("the command's watch", async {
+        let mut watches = 0;
+        while watches == 0 {
+            let id = looker.call("hub.stats", map! {}, Value::Nil).await;
+            watches = looker.completed(id).await.content()["watches"].as_u64().expect("a count");
+        }
+    })
+    .await;
     let _worker = connected(worker(&hub)).await;
     let done = ended(waits).await;
     assert_eq!((done.code, &*done.stdout), (Some(0), "42\n"), "{done:?}");
