@@ -12,7 +12,7 @@ interface Pair {
   hub: FakeHub;
   provider: Agent;
   caller: Agent;
-  end(): Promise<unknown>;
+  end: () => Promise<unknown>;
 }
 
 /** A provider and a caller at a hub in memory. */

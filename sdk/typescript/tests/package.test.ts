@@ -68,6 +68,21 @@ test("the packed package is imported from a clean folder, and its examples work 
      await a.close();
      await b.close();`,
   );
+  writeFileSync(
+    join(folder, "consumer.ts"),
+    `import { connect, type Agent } from "@agent-reach/client";
+     import { connect as connectNode } from "@agent-reach/client/node";
+     import { FakeHub } from "@agent-reach/client/testing";
+     const hub: FakeHub = new FakeHub();
+     const agent: Agent = await connectNode({ url: "wss://h", agentId: "a", tls: { ca: "c" } });
+     agent.provide<number>("a", async (ctx) => ctx.input + 1, { input: { type: "number" } });
+     const n: number = await agent.call<number>("a", 1);
+     // @ts-expect-error an option that there is not
+     await agent.call("a", 1, { timeout: 1 });
+     export { connect, hub, n };`,
+  );
+  const tsc = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "consumer.ts"];
+  execFileSync(join(root, "node_modules/.bin/tsc"), tsc, { cwd: folder, stdio: ["ignore", "inherit", "inherit"] });
   const printed = execFileSync(process.execPath, ["entries.mjs"], { cwd: folder, encoding: "utf8" });
   assert.equal(printed.trim(), "function function true true");
   for (const example of ["agent", "caller"]) {

@@ -393,8 +393,4 @@ export class Agent {
       end?.();
     }
   }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
-  }
 }

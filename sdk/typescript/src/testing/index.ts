@@ -12,7 +12,9 @@ import { decodeToHub, Kind, type Accept, type Call, type Chunk, type FrameToHub,
 import { GOODBYE } from "../session/goodbye.js";
 import type { Environment } from "../transport/index.js";
 import { Peer, type HubCall } from "./peer.js";
-import { memory, type HubEnd } from "./wire.js";
+import { memory, type HubEnd, type HubEvents } from "./wire.js";
+
+export type { HubEnd, HubEvents } from "./wire.js";
 
 const MAX_MESSAGE = 1_048_576;
 
@@ -43,6 +45,7 @@ export class FakeHub {
   readonly #ended = new Map<string, { header: Result; body: Uint8Array | undefined }>();
   readonly #tasks = new Map<string, Task>();
   #waiting: HubCall[] = [];
+  readonly #looks = new Set<() => void>();
   #nextId = 0;
 
   readonly #options: FakeHubOptions;
@@ -53,19 +56,22 @@ export class FakeHub {
 
   /** The environment that leads agents here: for those that are not made by {@link FakeHub.agent}. */
   environment(): Environment {
-    return memory((end) => {
-      let peer: Peer | undefined;
-      return {
-        message: (message) => {
-          const frame = decodeToHub(message);
-          if (frame.kind === Kind.Hello) peer = this.#hello(frame.header, end);
-          else if (peer?.end === end) this.#frame(peer, frame);
-        },
-        gone: () => {
-          if (peer?.end === end) this.#gone(peer);
-        },
-      };
-    });
+    return memory((end) => this.accept(end));
+  }
+
+  /** Takes a connection: for a server of your own that puts real sockets in front of this. */
+  accept(end: HubEnd): HubEvents {
+    let peer: Peer | undefined;
+    return {
+      message: (message) => {
+        const frame = decodeToHub(message);
+        if (frame.kind === Kind.Hello) peer = this.#hello(frame.header, end);
+        else if (peer?.end === end) this.#frame(peer, frame);
+      },
+      gone: () => {
+        if (peer?.end === end) this.#gone(peer);
+      },
+    };
   }
 
   /** Connects an agent of this name. */
@@ -84,6 +90,24 @@ export class FakeHub {
     const peer = this.#peers.get(agentId);
     peer?.goodbye(code, reconnectAfterMs);
     peer?.end?.close(GOODBYE[code]);
+  }
+
+  /** Whether an agent is connected. */
+  isConnected(agentId: string): boolean {
+    return this.#peers.get(agentId)?.end !== undefined;
+  }
+
+  /** Resolves when `is` holds: at once, or after an agent came, went, or said something of itself. */
+  until(is: (hub: this) => boolean): Promise<void> {
+    return new Promise((resolve) => {
+      const look = (): void => {
+        if (!is(this)) return;
+        this.#looks.delete(look);
+        resolve();
+      };
+      this.#looks.add(look);
+      look();
+    });
   }
 
   /** What an agent last said of its load. */
@@ -428,6 +452,7 @@ export class FakeHub {
   }
 
   #announce(event: string, about: Peer): void {
+    for (const look of this.#looks) look();
     const told = event === "agent.disconnected" ? { event, agent_id: about.id } : { event, agent: about.info };
     for (const peer of this.#peers.values()) for (const id of peer.watches.keys()) this.#tell(peer, id, told);
   }

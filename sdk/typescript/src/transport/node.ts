@@ -24,9 +24,9 @@ export interface TlsFiles {
 }
 
 interface Pem {
-  ca?: Buffer;
-  cert?: Buffer;
-  key?: Buffer;
+  ca?: Uint8Array;
+  cert?: Uint8Array;
+  key?: Uint8Array;
 }
 
 /** Reads the files. @throws ConnectError `tls` */
