@@ -50,7 +50,10 @@ test("a page calls and provides over its own WebSocket, and carries on after the
   hub.disconnect("other");
   assert.equal(await other.call("echo", "again"), "again");
   const calls = Array.from({ length: 200 }, (_, i) => other.call("echo", i));
-  assert.deepEqual(await Promise.all(calls), Array.from({ length: 200 }, (_, i) => i));
+  assert.deepEqual(
+    await Promise.all(calls),
+    Array.from({ length: 200 }, (_, i) => i),
+  );
   await page.close();
   await other.close();
 });

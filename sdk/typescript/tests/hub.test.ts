@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { CallError, Directory, HandlerError, Raw, Timestamp, type Agent, type Context, type Handled } from "../src/node.js";
+import {
+  CallError,
+  Directory,
+  HandlerError,
+  Raw,
+  Timestamp,
+  type Agent,
+  type Context,
+  type Handled,
+} from "../src/node.js";
 import { Hub } from "./support/hub.js";
 import { signalled } from "./support/signal.js";
 
@@ -32,7 +41,11 @@ test("CODEC-4 big integers, bytes, text, moments and keys of any type come back 
     "",
     new Uint8Array(),
     new Date("2024-05-01T12:00:00.250Z"),
-    new Map<unknown, unknown>([[1, "x"], [[1], null], ["a", true]]),
+    new Map<unknown, unknown>([
+      [1, "x"],
+      [[1], null],
+      ["a", true],
+    ]),
     null,
     [],
   ];
@@ -67,7 +80,10 @@ test("PROV-6 a handler's own failure reaches the caller with its code, and one t
     throw new TypeError("a bug");
   });
   const failure = (input: string): Promise<CallError> =>
-    caller.call("fails", input).then(() => assert.fail("it did not fail"), (error: unknown) => error as CallError);
+    caller.call("fails", input).then(
+      () => assert.fail("it did not fail"),
+      (error: unknown) => error as CallError,
+    );
   const own = await failure("own");
   assert.ok(own instanceof CallError);
   assert.deepEqual([own.code, own.accepted, own.retryable], ["handler_error", "yes", false]);
@@ -91,7 +107,10 @@ test("STREAM-1 a generator's pieces come in order and its return value is the re
   const stream = caller.stream<number, string>("count", 100, { window: 4 });
   const pieces: number[] = [];
   for await (const piece of stream) pieces.push(piece);
-  assert.deepEqual(pieces, Array.from({ length: 100 }, (_, i) => i));
+  assert.deepEqual(
+    pieces,
+    Array.from({ length: 100 }, (_, i) => i),
+  );
   assert.equal(await stream.result(), "done");
 });
 
@@ -158,7 +177,10 @@ test("TASK-1 a task is stored before it is worked on, says its progress, and its
   assert.equal(await caller.task<string>(task.id).result(), "the report");
   assert.equal(await task.cancel(), false);
   const listed = await caller.tasks({ capability: "report" });
-  assert.deepEqual(listed.map((one) => one.task_id), [task.id]);
+  assert.deepEqual(
+    listed.map((one) => one.task_id),
+    [task.id],
+  );
 });
 
 test("TASK-7 a watch shows a task's steps and its progress, and ends with it", async () => {

@@ -51,9 +51,14 @@ test("the client is at most 25 KiB in a page, and needs nothing of Node there", 
 test("the packed package is imported from a clean folder, and its examples work as they stand", async () => {
   // What the package needs is taken from here, so that the test needs no network.
   writeFileSync(join(folder, "package.json"), '{"name": "clean", "private": true, "type": "module"}');
-  const [packed] = JSON.parse(npm("pack", root, "--json", "--ignore-scripts")) as { filename: string; files: { path: string }[] }[];
+  const [packed] = JSON.parse(npm("pack", root, "--json", "--ignore-scripts")) as {
+    filename: string;
+    files: { path: string }[];
+  }[];
   assert.ok(packed!.files.every(({ path }) => /^(dist\/|README.md$|package.json$)/.test(path)));
-  const ws = JSON.parse(npm("pack", join(root, "node_modules/ws"), "--json", "--ignore-scripts")) as { filename: string }[];
+  const ws = JSON.parse(npm("pack", join(root, "node_modules/ws"), "--json", "--ignore-scripts")) as {
+    filename: string;
+  }[];
   npm("install", "--offline", "--no-audit", "--no-fund", `./${packed!.filename}`, `./${ws[0]!.filename}`);
   writeFileSync(
     join(folder, "entries.mjs"),
@@ -92,9 +97,19 @@ test("the packed package is imported from a clean folder, and its examples work 
   try {
     const env = (name: string): NodeJS.ProcessEnv => {
       const { ca, cert, key } = hub.tls(name);
-      return { ...process.env, AGENT_REACH_HUB: hub.url, AGENT_REACH_CA: ca, AGENT_REACH_CERT: cert, AGENT_REACH_KEY: key };
+      return {
+        ...process.env,
+        AGENT_REACH_HUB: hub.url,
+        AGENT_REACH_CA: ca,
+        AGENT_REACH_CERT: cert,
+        AGENT_REACH_KEY: key,
+      };
     };
-    const agent = spawn(process.execPath, ["agent.mjs"], { cwd: folder, env: env("shouter"), stdio: ["ignore", "pipe", "inherit"] });
+    const agent = spawn(process.execPath, ["agent.mjs"], {
+      cwd: folder,
+      env: env("shouter"),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     const watcher = await hub.agent("watcher");
     await new Directory(watcher).until((now) => now.offering("text.upper").length === 1);
     const said = execFileSync(process.execPath, ["caller.mjs"], { cwd: folder, env: env("caller"), encoding: "utf8" });
@@ -109,7 +124,10 @@ test("the packed package is imported from a clean folder, and its examples work 
 
 test("the first agent of the README has at most 15 lines, the first caller 10, and both are the files that are run", () => {
   const readme = readFileSync(join(root, "README.md"), "utf8");
-  for (const [name, most] of [["agent", 15], ["caller", 10]] as const) {
+  for (const [name, most] of [
+    ["agent", 15],
+    ["caller", 10],
+  ] as const) {
     const file = readFileSync(join(root, `examples/${name}.ts`), "utf8");
     assert.ok(file.trimEnd().split("\n").length <= most, name);
     assert.ok(readme.includes("```ts\n" + file + "```"), `README.md has another ${name}`);

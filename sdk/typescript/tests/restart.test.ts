@@ -32,7 +32,10 @@ test("RESUME-5 calls that are open when the hub is killed and started again end 
   await hub.kill();
   await hub.restart();
   go.now();
-  assert.deepEqual(await results, Array.from({ length: 50 }, (_, i) => i));
+  assert.deepEqual(
+    await results,
+    Array.from({ length: 50 }, (_, i) => i),
+  );
   assert.equal(runs, 50);
 });
 
@@ -68,7 +71,10 @@ test("STREAM-5 a stream goes on over a hub that is killed, whole or interrupted,
   } catch (error) {
     assert.equal((error as CallError).code, "interrupted");
   }
-  assert.deepEqual(pieces, Array.from({ length: pieces.length }, (_, i) => i));
+  assert.deepEqual(
+    pieces,
+    Array.from({ length: pieces.length }, (_, i) => i),
+  );
   go.now();
   assert.equal(await task.result(), "done");
 });

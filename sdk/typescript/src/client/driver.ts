@@ -2,7 +2,17 @@
 
 import { ConnectError, type CloseReason } from "../errors.js";
 import type { Session } from "../session/index.js";
-import type { CallEvent, CallKey, CallSpec, Effect, Input, Invocation, RunKey, Served, TaskEnd } from "../session/types.js";
+import type {
+  CallEvent,
+  CallKey,
+  CallSpec,
+  Effect,
+  Input,
+  Invocation,
+  RunKey,
+  Served,
+  TaskEnd,
+} from "../session/types.js";
 import type { Environment, Socket, SocketEvents } from "../transport/index.js";
 
 /** Past so many bytes in the socket the rest waits in the session's queue, where control overtakes bodies. */

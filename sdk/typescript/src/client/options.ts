@@ -85,8 +85,11 @@ const known = new Set<string>();
 
 /** What a call says. @throws CallError `invalid_request` for options that cannot be. */
 export function specOf(
-  capability: string, payload: Payload, options: CallOptions & TaskOptions & CallAllOptions | undefined,
-  more: Partial<CallSpec["header"]> | undefined, window: number | undefined,
+  capability: string,
+  payload: Payload,
+  options: (CallOptions & TaskOptions & CallAllOptions) | undefined,
+  more: Partial<CallSpec["header"]> | undefined,
+  window: number | undefined,
 ): CallSpec {
   if (options === undefined && more === undefined) {
     const isPlain = window === undefined && payload.contentType === undefined;
