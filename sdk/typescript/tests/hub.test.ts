@@ -160,6 +160,8 @@ test("CALL-11 a fan-out gives each agent's part, and one agent's failure is its 
   assert.deepEqual(summary, { targets: 2, completed: 1, failed: 1 });
   const byTarget = Object.fromEntries(parts.map((part) => [part.target, part.ok ? part.reply.body : part.error.code]));
   assert.deepEqual(byTarget, { "voter-a": "yes", "voter-b": "handler_error" });
+  const one = await caller.callAll<string>("vote", null, { agents: ["voter-a"] });
+  assert.deepEqual(one.parts.map((part) => [part.target, part.ok && part.reply.body]), [["voter-a", "yes"]]);
   const seen: string[] = [];
   for await (const item of caller.callAll("vote")) seen.push(item.target);
   assert.deepEqual(seen.sort(), ["voter-a", "voter-b"]);
@@ -222,6 +224,24 @@ test("DISC-2 a directory follows who comes and goes", async () => {
   await directory.until((now) => now.get("guest") === undefined);
   directory.close();
   assert.equal(directory.isFresh, false);
+});
+
+test("CALL-11 a fan-out in pieces names whose each piece is", async () => {
+  const others = await Promise.all(["bard-a", "bard-b"].map((name) => hub.agent(name)));
+  for (const agent of others) {
+    await agent
+      .provide("sing", async function* () {
+        for (let i = 0; i < 10; i++) yield i;
+        return agent.agentId;
+      })
+      .sync();
+  }
+  const pieces: Record<string, unknown[]> = { "bard-a": [], "bard-b": [] };
+  for await (const item of caller.callAll("sing", null, { window: 4 })) {
+    pieces[item.target]!.push(item.is === "chunk" ? item.chunk : item.ok && item.reply.body);
+  }
+  const song = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+  assert.deepEqual(pieces, { "bard-a": [...song, "bard-a"], "bard-b": [...song, "bard-b"] });
 });
 
 test("CALL-5 a message over the limit fails alone", async () => {

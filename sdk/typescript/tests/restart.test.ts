@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 
-import { Directory, type CallError } from "../src/node.js";
+import { connect, Directory, type CallError } from "../src/node.js";
 import { Hub } from "./support/hub.js";
 import { signalled } from "./support/signal.js";
 
@@ -134,6 +135,32 @@ test("CONN-4 an agent that the hub does not want is told so at once, and one wit
 test("CONN-2 a certificate file that is not there is an error when the agent is made", async () => {
   const tls = { ...hub.tls("twin"), cert: "/nowhere.pem" };
   await assert.rejects(hub.agent("twin", { tls }), { kind: "tls" });
+});
+
+test("CONN-2 certificate files are read anew at each connect, and a broken one is a failed dial like any other", async () => {
+  const tls = hub.tls("renewed");
+  const [failed, lost] = [signalled(), signalled()];
+  const log = (_: string, text: string): void => {
+    if (!text.startsWith("not connected")) return;
+    lost.now();
+    if (/PEM|key|cert/i.test(text)) failed.now();
+  };
+  const agent = await hub.agent("renewed", { log });
+  const good = readFileSync(tls.cert);
+  writeFileSync(tls.cert, "no certificate");
+  await hub.kill();
+  await lost.promise;
+  await hub.restart();
+  await failed.promise;
+  assert.equal(agent.isConnected, false);
+  writeFileSync(tls.cert, good);
+  await agent.sync();
+  assert.equal(agent.isConnected, true);
+});
+
+test("CONN-6 an upgrade that is refused with HTTP 4xx is final", async () => {
+  const wrongPath = connect({ url: `${hub.url}/v1/nothing`, agentId: "lost", tls: hub.tls("lost"), log: () => {} });
+  await assert.rejects(wrongPath, { kind: "http", code: 404 });
 });
 
 test("END-1 an agent that closes lets its handlers end, and takes nothing new", async () => {

@@ -306,7 +306,8 @@ export class Agent {
 
   /** Calls all agents that have a capability, or several. */
   callAll<T = unknown, C = unknown>(capability: string, body?: unknown, options?: CallAllOptions): PendingFanOut<T, C> {
-    const select = options?.select ?? (options?.agents === undefined ? "all" : undefined);
+    // Said also with `agents`: a call to one named agent would be an ordinary one else, whose answer has no parts.
+    const select = options?.select ?? "all";
     const spec = this.#spec(capability, body, options, { select }, options?.window);
     return new PendingFanOut<T, C>(this.#driver, spec, options?.window, options?.signal);
   }

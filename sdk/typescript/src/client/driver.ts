@@ -75,14 +75,7 @@ export class Driver {
     return this.#session.isReady;
   }
 
-  /** Asks; the sink gets what comes of it. */
-  open(spec: CallSpec, sink: CallSink): CallKey {
-    const key = this.register(sink);
-    this.handle({ is: "open", key, spec });
-    return key;
-  }
-
-  /** A place for events that are not those of a call of its own. */
+  /** A place for the events of a call, or of a task. */
   register(sink: CallSink): CallKey {
     const key = (this.#nextKey += 1);
     this.#sinks.set(key, sink);

@@ -51,7 +51,8 @@ export class PendingFanOut<T, C = unknown> extends Asked<unknown> implements Pro
       this.#parts.push(part);
       this.#unread.push({ part }, undefined);
     } else if (event.is === "chunk") {
-      this.#unread.push({ target: event.target ?? "", payload: event.payload }, event.payload);
+      const fits = this.#unread.push({ target: event.target ?? "", payload: event.payload }, event.payload);
+      if (!fits) this.cancel();
     }
   }
 

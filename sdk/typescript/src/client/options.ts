@@ -64,7 +64,7 @@ export interface StreamOptions extends CallOptions {
 
 /** Options of a call to several agents. */
 export interface CallAllOptions extends CallOptions {
-  /** How many of the matching agents. Default `"all"`, or those of `agents`. */
+  /** How many of the matching agents. Default `"all"`; of `agents`, where they are named. */
   select?: "all" | number;
   /** Pieces that each provider may be ahead; absent: no pieces, only results. */
   window?: number;
