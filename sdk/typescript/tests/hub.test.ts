@@ -244,6 +244,15 @@ test("CALL-11 a fan-out in pieces names whose each piece is", async () => {
   assert.deepEqual(pieces, { "bard-a": [...song, "bard-a"], "bard-b": [...song, "bard-b"] });
 });
 
+test("BOUND-1 bodies that fill every buffer on the way arrive whole", async () => {
+  // More than socket and queue take at once, and less than the 4 MiB after which the hub calls a reader slow.
+  const calls = Array.from({ length: 4 }, (_, i) => caller.call<Uint8Array>("echo", new Uint8Array(900_000).fill(i)));
+  const results = await Promise.all(calls);
+  results.forEach((bytes, i) => {
+    assert.ok(bytes.length === 900_000 && bytes.every((byte) => byte === i), `call ${i}`);
+  });
+});
+
 test("CALL-5 a message over the limit fails alone", async () => {
   const calls = Array.from({ length: 20 }, (_, i) => caller.call("echo", i === 7 ? new Uint8Array(1_048_577) : i));
   const ends = await Promise.allSettled(calls);

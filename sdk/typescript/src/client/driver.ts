@@ -5,7 +5,6 @@ import type { Session } from "../session/index.js";
 import type {
   CallEvent,
   CallKey,
-  CallSpec,
   Effect,
   Input,
   Invocation,
