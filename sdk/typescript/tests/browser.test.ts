@@ -65,7 +65,7 @@ test("BACK-4 a close code that is final ends a page's agent", async () => {
   assert.equal((await page.closed()).code, "replaced");
 });
 
-test("K47 a page that is shown again comes back at once, and one whose hub is gone says that it is not connected", async () => {
+test("LIVE-3 a page that is shown again comes back at once, and one whose hub is gone says that it is not connected", async () => {
   hub = new FakeHub();
   const listeners = new Map<string, () => void>();
   // A page has these; the environment asks for them when the agent is made.

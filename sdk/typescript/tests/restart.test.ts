@@ -80,7 +80,7 @@ test("STREAM-5 a stream goes on over a hub that is killed, whole or interrupted,
   assert.equal(await task.result(), "done");
 });
 
-test("K13 after a restart every capability and every watch is live before a call needs it", async () => {
+test("BACK-6 after a restart every capability and every watch is live before a call needs it", async () => {
   const provider = await hub.agent("many");
   const caller = await hub.agent("asker");
   for (const name of ["a", "b", "c", "d"]) provider.provide(`many.${name}`, () => name);
