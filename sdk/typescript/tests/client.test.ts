@@ -12,6 +12,9 @@ import {
   type AgentOptions,
   type Context,
 } from "../src/index.js";
+import { specOf } from "../src/client/options.js";
+import { decodeToHub, encodeToHub, Kind } from "../src/frames/index.js";
+import { EMPTY } from "../src/session/types.js";
 import { FakeHub } from "../src/testing/index.js";
 import { addressOf } from "../src/transport/index.js";
 import { signalled } from "./support/signal.js";
@@ -256,6 +259,71 @@ test("LIVE-5 a health hook is asked, one that fails counts as 0, and the hub is 
   await agent.close();
 });
 
+test("CALL-2 options are said in the header, and what is not set is not", () => {
+  const options = {
+    timeoutMs: 1,
+    acceptTimeoutMs: 2,
+    budgetMs: 3,
+    preferredTimeoutMs: 4,
+    requestId: "r",
+    keepMs: 5,
+    agents: ["a"],
+    labels: { l: "1" },
+    require: { q: "2" },
+    version: "^1",
+    policy: "random",
+    priority: "low",
+    queue: false,
+    waitForAgentMs: 6,
+    retries: 7,
+    allowFallback: true,
+    allowCachedMs: 8,
+    expectedOutput: {},
+    affinityKey: "k",
+    traceparent: "t",
+    tracestate: "s",
+    callbackUrl: "https://h/",
+    replyTo: "agent:b",
+    private: { "x-a": 1 },
+    signal: new AbortController().signal,
+  } as const;
+  const spec = specOf("a.b", EMPTY, { ...options, agents: ["a"] }, undefined, 9);
+  const call = { ...spec.header, id: 1, budget_ms: spec.budget, stream: true, credit: 9 };
+  const { header } = decodeToHub(encodeToHub(Kind.Call, call));
+  assert.deepEqual(header, {
+    id: 1,
+    request_id: "r",
+    keep_ms: 5,
+    capability: "a.b",
+    version: "^1",
+    agents: ["a"],
+    policy: "random",
+    labels: [["l", "1"]],
+    require: [["q", "2"]],
+    stream: true,
+    credit: 9,
+    accept_timeout_ms: 2,
+    timeout_ms: 1,
+    budget_ms: 3,
+    preferred_timeout_ms: 4,
+    priority: "low",
+    retries: 7,
+    allow_fallback: true,
+    allow_cached_ms: 8,
+    queue: false,
+    wait_ms: 6,
+    affinity_key: "k",
+    expected_output: new Uint8Array([0x80]),
+    traceparent: "t",
+    tracestate: "s",
+    callback_url: "https://h/",
+    reply_to: "agent:b",
+    private: [["x-a", new Uint8Array([1])]],
+  });
+  const plain = specOf("a.b", EMPTY, {}, undefined, undefined);
+  assert.deepEqual(decodeToHub(encodeToHub(Kind.Call, { ...plain.header, id: 1 })).header, { id: 1, capability: "a.b" });
+});
+
 test("CALL-5 wrong options fail before anything is sent", async () => {
   const { caller, end } = await pair();
   const wrong = [
@@ -295,7 +363,7 @@ test("a call that nobody waits for and that fails does not end the process", asy
   await end();
 });
 
-test("BACK-4 an agent whose session is ended for good says why, and so do its calls", async () => {
+test("BACK-4 ERR-3 an agent whose session is ended for good says why, and so do its calls", async () => {
   const { hub, provider, caller } = await pair();
   const never = signalled();
   await provider.provide("never", () => never.promise).sync();

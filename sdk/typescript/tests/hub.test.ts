@@ -73,7 +73,7 @@ test("CALL-12 a reply says who did it and how it got there", async () => {
   assert.deepEqual([again.duplicate, again.body], [true, reply.body]);
 });
 
-test("PROV-6 a handler's own failure reaches the caller with its code, and one that passes as it is", async () => {
+test("PROV-6 ERR-1 a handler's own failure reaches the caller with its code, and one that passes as it is", async () => {
   await offer("fails", (ctx) => {
     if (ctx.input === "own") throw new HandlerError("no-stock", "none left", { retryable: false });
     if (ctx.input === "pass") throw new HandlerError("invalid_request", "not so");
@@ -114,7 +114,7 @@ test("STREAM-1 a generator's pieces come in order and its return value is the re
   assert.equal(await stream.result(), "done");
 });
 
-test("STREAM-3 a reader that stops stops its provider after a window, and one that leaves cancels it", async () => {
+test("STREAM-3 STREAM-4 a reader that stops stops its provider after a window, and one that leaves cancels it", async () => {
   let emitted = 0;
   const stopped = signalled();
   await offer("endless", async (ctx) => {
@@ -167,7 +167,7 @@ test("CALL-11 a fan-out gives each agent's part, and one agent's failure is its 
   assert.deepEqual(seen.sort(), ["voter-a", "voter-b"]);
 });
 
-test("TASK-1 a task is stored before it is worked on, says its progress, and its result comes to the handle", async () => {
+test("TASK-1 TASK-5 TASK-8 a task is stored before it is worked on, says its progress, and its result comes to the handle", async () => {
   await offer("report", async function* () {
     yield { percent: 50 };
     return "the report";
@@ -183,6 +183,19 @@ test("TASK-1 a task is stored before it is worked on, says its progress, and its
     listed.map((one) => one.task_id),
     [task.id],
   );
+});
+
+test("TASK-6 a task that is submitted again under its request id is the same one, and its stored end when it is over", async () => {
+  const go = signalled();
+  await offer("again", () => go.promise.then(() => "once"));
+  const first = await caller.submit("again", null, { requestId: "again-1" });
+  const second = await caller.submit("again", null, { requestId: "again-1" });
+  assert.equal(second.id, first.id);
+  go.now();
+  assert.deepEqual([await first.result(), await second.result()], ["once", "once"]);
+  const third = await caller.submit("again", null, { requestId: "again-1" });
+  const reply = await third.reply();
+  assert.deepEqual([third.id, reply.body, reply.duplicate], [first.id, "once", true]);
 });
 
 test("TASK-7 a watch shows a task's steps and its progress, and ends with it", async () => {

@@ -48,7 +48,7 @@ test("the client is at most 25 KiB in a page, and needs nothing of Node there", 
   assert.ok(size > 10_000, "the bundle is not the client");
 });
 
-test("the packed package is imported from a clean folder, and its examples work as they stand", async () => {
+test("END-2 END-3 the packed package is imported from a clean folder, and its examples work as they stand", async () => {
   // What the package needs is taken from here, so that the test needs no network.
   writeFileSync(join(folder, "package.json"), '{"name": "clean", "private": true, "type": "module"}');
   const [packed] = JSON.parse(npm("pack", root, "--json", "--ignore-scripts")) as {

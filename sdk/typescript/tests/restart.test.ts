@@ -13,7 +13,7 @@ before(async () => {
 });
 after(() => hub.stop());
 
-test("RESUME-5 calls that are open when the hub is killed and started again end with their results, each run once", async () => {
+test("RESUME-5 CALL-4 calls that are open when the hub is killed and started again end with their results, each run once", async () => {
   const provider = await hub.agent("worker");
   const caller = await hub.agent("boss");
   const go = signalled();

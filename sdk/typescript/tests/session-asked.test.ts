@@ -124,7 +124,7 @@ test("CALL-9 ERROR ends the call it names, an unreadable answer ends its call, a
 
 const hex = (id: number | bigint): string => Number(id).toString(16).padStart(2, "0");
 
-test("STREAM-1 a gap ends the call with interrupted, and a repetition is dropped with its credit given back", () => {
+test("STREAM-1 STREAM-2 a gap ends the call with interrupted, and a repetition is dropped with its credit given back", () => {
   const rig = Rig.ready();
   rig.open(1, { window: 4 });
   const [call] = rig.sentOf(Kind.Call);

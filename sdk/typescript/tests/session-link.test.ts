@@ -8,7 +8,7 @@ import { Rig } from "./support/rig.js";
 
 const io = new ConnectError("io", "refused");
 
-test("CONN-3 HELLO comes first and names every capability, and nothing else leaves before WELCOME", () => {
+test("CONN-3 CONN-8 HELLO comes first and names every capability, and nothing else leaves before WELCOME", () => {
   const rig = new Rig();
   rig.input({ is: "add", offer: { header: { name: "work" }, most: undefined } });
   rig.open(1);
@@ -188,7 +188,7 @@ test("BACK-4 a GOODBYE of an unknown word goes by its close code", () => {
   }
 });
 
-test("BACK-6 HELLO says what is so now, whatever changed meanwhile", () => {
+test("BACK-6 PROV-13 HELLO says what is so now, whatever changed meanwhile", () => {
   const rig = Rig.ready();
   rig.lose();
   rig.input({ is: "add", offer: { header: { name: "new" }, most: undefined } });
@@ -202,7 +202,7 @@ test("BACK-6 HELLO says what is so now, whatever changed meanwhile", () => {
   assert.deepEqual([hello.status, hello.load], ["degraded", { health: 70, in_flight: 0 }]);
 });
 
-test("LIVE-1 the agent is never silent for longer than two thirds of keepalive_ms", () => {
+test("LIVE-1 LIVE-6 the agent is never silent for longer than two thirds of keepalive_ms", () => {
   const rig = Rig.ready();
   for (let i = 0; i < 100; i++) {
     rig.pass(3334);
