@@ -33,7 +33,9 @@ try {
   const rate = await measure(seconds * 1000);
   const used = process.cpuUsage(cpu);
   const perCall = (used.user + used.system) / calls;
-  console.log(`${rate.toFixed(0)} echo calls/s, ${inFlight} in flight; ${perCall.toFixed(1)} us of this process for each`);
+  console.log(
+    `${rate.toFixed(0)} echo calls/s, ${inFlight} in flight; ${perCall.toFixed(1)} us of this process for each`,
+  );
 } finally {
   await hub.stop();
 }

@@ -219,7 +219,12 @@ export interface CloseReason {
 
 /** Codes of a provider that reach the caller as they are. */
 const PASSES = new Set<string>([
-  "unsupported", "invalid_request", "schema_mismatch", "overloaded", "rate_limited", "cancelled",
+  "unsupported",
+  "invalid_request",
+  "schema_mismatch",
+  "overloaded",
+  "rate_limited",
+  "cancelled",
 ]);
 
 /**

@@ -12,11 +12,23 @@ export { Context, type CapabilityOptions, type Handled, type Handler } from "./c
 export type { JsonSchema, Schema, ZodLike } from "./client/schema.js";
 export { MemoryStore, type DedupeStore } from "./client/store.js";
 export {
-  Inbox, TaskHandle, type TaskEvent, type TaskFilter, type TaskInfo, type TaskResult, type TaskState,
+  Inbox,
+  TaskHandle,
+  type TaskEvent,
+  type TaskFilter,
+  type TaskInfo,
+  type TaskResult,
+  type TaskState,
 } from "./client/tasks.js";
 export {
-  CallError, ConnectError, HandlerError,
-  type Accepted, type Attempt, type CloseReason, type ConnectErrorKind, type ErrorCode,
+  CallError,
+  ConnectError,
+  HandlerError,
+  type Accepted,
+  type Attempt,
+  type CloseReason,
+  type ConnectErrorKind,
+  type ErrorCode,
 } from "./errors.js";
 export type { Mode, Policy, Priority, Status } from "./frames/index.js";
 export type { Acceptance } from "./session/types.js";

@@ -9,7 +9,19 @@ const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, "hex"
 const back = (value: unknown): unknown => decode(encode(value));
 
 test("CODEC-4 integers up to 64 bits come back as they were, as bigint beyond 2^53", () => {
-  for (const n of [0, 127, 128, 65_536, 2 ** 32, Number.MAX_SAFE_INTEGER, -1, -33, -129, -(2 ** 31) - 1, Number.MIN_SAFE_INTEGER]) {
+  for (const n of [
+    0,
+    127,
+    128,
+    65_536,
+    2 ** 32,
+    Number.MAX_SAFE_INTEGER,
+    -1,
+    -33,
+    -129,
+    -(2 ** 31) - 1,
+    Number.MIN_SAFE_INTEGER,
+  ]) {
     assert.equal(back(n), n);
     assert.equal(back(BigInt(n)), n);
   }
@@ -75,7 +87,8 @@ test("CODEC-3 maps whose keys turn out to be no texts cost no more than their le
 
 test("what has no MessagePack form is refused, and undefined is left out", () => {
   assert.deepEqual(back({ a: undefined, b: [undefined], u: new URL("http://a/") }), { b: [null], u: "http://a/" });
-  for (const value of [() => 1, Symbol("x"), new Set([1]), new Date(NaN)]) assert.throws(() => encode(value), EncodeError);
+  for (const value of [() => 1, Symbol("x"), new Set([1]), new Date(NaN)])
+    assert.throws(() => encode(value), EncodeError);
 });
 
 test("another implementation reads what is written here, and is read here", () => {

@@ -48,12 +48,17 @@ test("the client is at most 25 KiB in a page, and needs nothing of Node there", 
   assert.ok(size > 10_000, "the bundle is not the client");
 });
 
-test("the packed package is imported from a clean folder, and its examples work as they stand", async () => {
+test("END-2 END-3 the packed package is imported from a clean folder, and its examples work as they stand", async () => {
   // What the package needs is taken from here, so that the test needs no network.
   writeFileSync(join(folder, "package.json"), '{"name": "clean", "private": true, "type": "module"}');
-  const [packed] = JSON.parse(npm("pack", root, "--json", "--ignore-scripts")) as { filename: string; files: { path: string }[] }[];
+  const [packed] = JSON.parse(npm("pack", root, "--json", "--ignore-scripts")) as {
+    filename: string;
+    files: { path: string }[];
+  }[];
   assert.ok(packed!.files.every(({ path }) => /^(dist\/|README.md$|package.json$)/.test(path)));
-  const ws = JSON.parse(npm("pack", join(root, "node_modules/ws"), "--json", "--ignore-scripts")) as { filename: string }[];
+  const ws = JSON.parse(npm("pack", join(root, "node_modules/ws"), "--json", "--ignore-scripts")) as {
+    filename: string;
+  }[];
   npm("install", "--offline", "--no-audit", "--no-fund", `./${packed!.filename}`, `./${ws[0]!.filename}`);
   writeFileSync(
     join(folder, "entries.mjs"),
@@ -68,6 +73,21 @@ test("the packed package is imported from a clean folder, and its examples work 
      await a.close();
      await b.close();`,
   );
+  writeFileSync(
+    join(folder, "consumer.ts"),
+    `import { connect, type Agent } from "@agent-reach/client";
+     import { connect as connectNode } from "@agent-reach/client/node";
+     import { FakeHub } from "@agent-reach/client/testing";
+     const hub: FakeHub = new FakeHub();
+     const agent: Agent = await connectNode({ url: "wss://h", agentId: "a", tls: { ca: "c" } });
+     agent.provide<number>("a", async (ctx) => ctx.input + 1, { input: { type: "number" } });
+     const n: number = await agent.call<number>("a", 1);
+     // @ts-expect-error an option that there is not
+     await agent.call("a", 1, { timeout: 1 });
+     export { connect, hub, n };`,
+  );
+  const tsc = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "consumer.ts"];
+  execFileSync(join(root, "node_modules/.bin/tsc"), tsc, { cwd: folder, stdio: ["ignore", "inherit", "inherit"] });
   const printed = execFileSync(process.execPath, ["entries.mjs"], { cwd: folder, encoding: "utf8" });
   assert.equal(printed.trim(), "function function true true");
   for (const example of ["agent", "caller"]) {
@@ -77,9 +97,19 @@ test("the packed package is imported from a clean folder, and its examples work 
   try {
     const env = (name: string): NodeJS.ProcessEnv => {
       const { ca, cert, key } = hub.tls(name);
-      return { ...process.env, AGENT_REACH_HUB: hub.url, AGENT_REACH_CA: ca, AGENT_REACH_CERT: cert, AGENT_REACH_KEY: key };
+      return {
+        ...process.env,
+        AGENT_REACH_HUB: hub.url,
+        AGENT_REACH_CA: ca,
+        AGENT_REACH_CERT: cert,
+        AGENT_REACH_KEY: key,
+      };
     };
-    const agent = spawn(process.execPath, ["agent.mjs"], { cwd: folder, env: env("shouter"), stdio: ["ignore", "pipe", "inherit"] });
+    const agent = spawn(process.execPath, ["agent.mjs"], {
+      cwd: folder,
+      env: env("shouter"),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     const watcher = await hub.agent("watcher");
     await new Directory(watcher).until((now) => now.offering("text.upper").length === 1);
     const said = execFileSync(process.execPath, ["caller.mjs"], { cwd: folder, env: env("caller"), encoding: "utf8" });
@@ -94,7 +124,10 @@ test("the packed package is imported from a clean folder, and its examples work 
 
 test("the first agent of the README has at most 15 lines, the first caller 10, and both are the files that are run", () => {
   const readme = readFileSync(join(root, "README.md"), "utf8");
-  for (const [name, most] of [["agent", 15], ["caller", 10]] as const) {
+  for (const [name, most] of [
+    ["agent", 15],
+    ["caller", 10],
+  ] as const) {
     const file = readFileSync(join(root, `examples/${name}.ts`), "utf8");
     assert.ok(file.trimEnd().split("\n").length <= most, name);
     assert.ok(readme.includes("```ts\n" + file + "```"), `README.md has another ${name}`);

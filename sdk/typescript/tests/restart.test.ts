@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 
-import { Directory, type CallError } from "../src/node.js";
+import { connect, Directory, type CallError } from "../src/node.js";
 import { Hub } from "./support/hub.js";
 import { signalled } from "./support/signal.js";
 
@@ -12,7 +13,7 @@ before(async () => {
 });
 after(() => hub.stop());
 
-test("RESUME-5 calls that are open when the hub is killed and started again end with their results, each run once", async () => {
+test("RESUME-5 CALL-4 calls that are open when the hub is killed and started again end with their results, each run once", async () => {
   const provider = await hub.agent("worker");
   const caller = await hub.agent("boss");
   const go = signalled();
@@ -32,7 +33,10 @@ test("RESUME-5 calls that are open when the hub is killed and started again end 
   await hub.kill();
   await hub.restart();
   go.now();
-  assert.deepEqual(await results, Array.from({ length: 50 }, (_, i) => i));
+  assert.deepEqual(
+    await results,
+    Array.from({ length: 50 }, (_, i) => i),
+  );
   assert.equal(runs, 50);
 });
 
@@ -68,12 +72,15 @@ test("STREAM-5 a stream goes on over a hub that is killed, whole or interrupted,
   } catch (error) {
     assert.equal((error as CallError).code, "interrupted");
   }
-  assert.deepEqual(pieces, Array.from({ length: pieces.length }, (_, i) => i));
+  assert.deepEqual(
+    pieces,
+    Array.from({ length: pieces.length }, (_, i) => i),
+  );
   go.now();
   assert.equal(await task.result(), "done");
 });
 
-test("K13 after a restart every capability and every watch is live before a call needs it", async () => {
+test("BACK-6 after a restart every capability and every watch is live before a call needs it", async () => {
   const provider = await hub.agent("many");
   const caller = await hub.agent("asker");
   for (const name of ["a", "b", "c", "d"]) provider.provide(`many.${name}`, () => name);
@@ -128,6 +135,32 @@ test("CONN-4 an agent that the hub does not want is told so at once, and one wit
 test("CONN-2 a certificate file that is not there is an error when the agent is made", async () => {
   const tls = { ...hub.tls("twin"), cert: "/nowhere.pem" };
   await assert.rejects(hub.agent("twin", { tls }), { kind: "tls" });
+});
+
+test("CONN-2 certificate files are read anew at each connect, and a broken one is a failed dial like any other", async () => {
+  const tls = hub.tls("renewed");
+  const [failed, lost] = [signalled(), signalled()];
+  const log = (_: string, text: string): void => {
+    if (!text.startsWith("not connected")) return;
+    lost.now();
+    if (/PEM|key|cert/i.test(text)) failed.now();
+  };
+  const agent = await hub.agent("renewed", { log });
+  const good = readFileSync(tls.cert);
+  writeFileSync(tls.cert, "no certificate");
+  await hub.kill();
+  await lost.promise;
+  await hub.restart();
+  await failed.promise;
+  assert.equal(agent.isConnected, false);
+  writeFileSync(tls.cert, good);
+  await agent.sync();
+  assert.equal(agent.isConnected, true);
+});
+
+test("CONN-6 an upgrade that is refused with HTTP 4xx is final", async () => {
+  const wrongPath = connect({ url: `${hub.url}/v1/nothing`, agentId: "lost", tls: hub.tls("lost"), log: () => {} });
+  await assert.rejects(wrongPath, { kind: "http", code: 404 });
 });
 
 test("END-1 an agent that closes lets its handlers end, and takes nothing new", async () => {

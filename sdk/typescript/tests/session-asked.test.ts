@@ -16,7 +16,10 @@ test("CALL-1 a call ends once, and what comes after is dropped", () => {
   rig.hub(Kind.Result, { id: call!.id, status: "completed" }, value(1));
   rig.hub(Kind.Result, { id: call!.id, status: "failed" });
   rig.hub(Kind.Chunk, { id: call!.id, seq: 0 }, value(1));
-  assert.deepEqual(rig.told().map(([, event]) => event.is), ["accepted", "ended"]);
+  assert.deepEqual(
+    rig.told().map(([, event]) => event.is),
+    ["accepted", "ended"],
+  );
   assert.ok(rig.session.isEmpty);
 });
 
@@ -121,7 +124,7 @@ test("CALL-9 ERROR ends the call it names, an unreadable answer ends its call, a
 
 const hex = (id: number | bigint): string => Number(id).toString(16).padStart(2, "0");
 
-test("STREAM-1 a gap ends the call with interrupted, and a repetition is dropped with its credit given back", () => {
+test("STREAM-1 STREAM-2 a gap ends the call with interrupted, and a repetition is dropped with its credit given back", () => {
   const rig = Rig.ready();
   rig.open(1, { window: 4 });
   const [call] = rig.sentOf(Kind.Call);
@@ -152,7 +155,13 @@ test("STREAM-5 after a reconnect the CALL grants what is left of the window, and
   rig.done();
   rig.hub(Kind.Chunk, { id: watch!.id, seq: 0 }, value("snapshot"));
   rig.hub(Kind.Chunk, { id: stream!.id, seq: 3 }, value(3));
-  assert.deepEqual(rig.told().map(([key, event]) => [key, event.is]), [[2, "chunk"], [1, "chunk"]]);
+  assert.deepEqual(
+    rig.told().map(([key, event]) => [key, event.is]),
+    [
+      [2, "chunk"],
+      [1, "chunk"],
+    ],
+  );
 });
 
 test("RESUME-1 open calls go out again under their request ids, the oldest first, with new ids", () => {
@@ -164,7 +173,10 @@ test("RESUME-1 open calls go out again under their request ids, the oldest first
   rig.pass(1000);
   rig.welcome();
   const after = rig.sentOf(Kind.Call);
-  assert.deepEqual(after.map((call) => call.request_id), [before[0]?.request_id, before[2]?.request_id]);
+  assert.deepEqual(
+    after.map((call) => call.request_id),
+    [before[0]?.request_id, before[2]?.request_id],
+  );
   assert.ok(after.every(({ id }) => before.every((call) => call.id !== id)));
 });
 
@@ -181,7 +193,11 @@ test("RESUME-2 for 10 s after a return a call that was open is asked again when 
       asked += 1;
       rig.hub(Kind.Result, nobody(call.id));
     }
-    if (t === 0) assert.deepEqual(rig.told().map(([key]) => key), [2]);
+    if (t === 0)
+      assert.deepEqual(
+        rig.told().map(([key]) => key),
+        [2],
+      );
     rig.pass(50);
   }
   assert.ok(asked > 10 && asked < 20, `${asked} times`);
@@ -195,7 +211,11 @@ test("RESUME-3 shutting_down that crosses a GOODBYE is not told: the next connec
   rig.open(1);
   const [call] = rig.sentOf(Kind.Call);
   rig.hub(Kind.Goodbye, { code: "draining", reconnect_after_ms: 100 });
-  rig.hub(Kind.Result, { id: call!.id, status: "failed", error: { code: "shutting_down", message: "", retryable: true } });
+  rig.hub(Kind.Result, {
+    id: call!.id,
+    status: "failed",
+    error: { code: "shutting_down", message: "", retryable: true },
+  });
   assert.equal(rig.endOf(1), undefined);
   rig.lose(4000);
   rig.pass(1000);
@@ -262,7 +282,12 @@ test("ERR-2 accepted is what ACCEPT, code and attempts tell", () => {
     const rig = Rig.ready();
     rig.open(1);
     const [call] = rig.sentOf(Kind.Call);
-    rig.hub(Kind.Result, { id: call!.id, status: "failed", error: { message: "", retryable: true, ...error }, attempts: [...attempts] });
+    rig.hub(Kind.Result, {
+      id: call!.id,
+      status: "failed",
+      error: { message: "", retryable: true, ...error },
+      attempts: [...attempts],
+    });
     assert.equal(rig.endOf(1)?.accepted, accepted, error.code);
   }
 });
@@ -285,7 +310,10 @@ test("BOUND-2 CANCEL and CREDIT overtake queued bodies, and never their own CALL
   rig.open(2);
   rig.input({ is: "consumed", key: 1, n: 2, target: undefined });
   rig.input({ is: "cancel", key: 1 });
-  assert.deepEqual(rig.sent().map((frame) => frame.kind), [Kind.Credit, Kind.Cancel, Kind.Call]);
+  assert.deepEqual(
+    rig.sent().map((frame) => frame.kind),
+    [Kind.Credit, Kind.Cancel, Kind.Call],
+  );
 });
 
 test("CONN-5 the limits are those of WELCOME, and nonsense in it does no harm", () => {

@@ -8,7 +8,7 @@ import { Rig } from "./support/rig.js";
 
 const io = new ConnectError("io", "refused");
 
-test("CONN-3 HELLO comes first and names every capability, and nothing else leaves before WELCOME", () => {
+test("CONN-3 CONN-8 HELLO comes first and names every capability, and nothing else leaves before WELCOME", () => {
   const rig = new Rig();
   rig.input({ is: "add", offer: { header: { name: "work" }, most: undefined } });
   rig.open(1);
@@ -19,7 +19,18 @@ test("CONN-3 HELLO comes first and names every capability, and nothing else leav
   assert.equal(rest.length, 0);
   assert.equal(hello?.kind, Kind.Hello);
   assert.deepEqual(hello.header.capabilities, [{ name: "work" }]);
-  rig.hub(Kind.Welcome, { session: "s", hub: "h", features: [], keepalive_ms: 5000, suspect_ms: 15_000, gone_ms: 30_000, max_message: 1000, max_in_flight: 4, granted: { provide: [], call: [] }, warnings: ["careful"] });
+  rig.hub(Kind.Welcome, {
+    session: "s",
+    hub: "h",
+    features: [],
+    keepalive_ms: 5000,
+    suspect_ms: 15_000,
+    gone_ms: 30_000,
+    max_message: 1000,
+    max_in_flight: 4,
+    granted: { provide: [], call: [] },
+    warnings: ["careful"],
+  });
   assert.equal(rig.doneOf("warn")[0]?.text, "the hub warns: careful");
   assert.equal(rig.sent()[0]?.kind, Kind.Call);
 });
@@ -70,7 +81,10 @@ test("BACK-1 ceilings double from one second to sixty, and waits are spread over
   const backoff = new Backoff();
   const ceilings = Array.from({ length: 8 }, () => {
     const { window } = backoff;
-    assert.equal(backoff.next(() => 0.25), window / 4);
+    assert.equal(
+      backoff.next(() => 0.25),
+      window / 4,
+    );
     return window;
   });
   assert.deepEqual(ceilings, [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
@@ -132,7 +146,15 @@ test("BACK-4 a final GOODBYE ends the agent, and all its calls fail with closed"
     const done = rig.done();
     const stopped = done.find((effect) => effect.do === "stopped");
     assert.equal(stopped?.reason.code, code);
-    assert.ok(done.some((effect) => effect.do === "tell" && effect.event.is === "ended" && "error" in effect.event.end && effect.event.end.error.code === "closed"));
+    assert.ok(
+      done.some(
+        (effect) =>
+          effect.do === "tell" &&
+          effect.event.is === "ended" &&
+          "error" in effect.event.end &&
+          effect.event.end.error.code === "closed",
+      ),
+    );
     assert.equal(rig.session.nextTimeout, Infinity);
     rig.open(2);
     assert.equal(rig.endOf(2)?.code, "closed");
@@ -140,7 +162,14 @@ test("BACK-4 a final GOODBYE ends the agent, and all its calls fail with closed"
 });
 
 test("BACK-4 a close code of 4500 on ends the agent, BACK-5 all others lead back", () => {
-  for (const [code, ends] of [[4500, true], [4999, true], [4499, false], [1000, false], [1011, false], [undefined, false]] as const) {
+  for (const [code, ends] of [
+    [4500, true],
+    [4999, true],
+    [4499, false],
+    [1000, false],
+    [1011, false],
+    [undefined, false],
+  ] as const) {
     const rig = Rig.ready();
     rig.lose(code);
     assert.equal(rig.doneOf("stopped").length, ends ? 1 : 0, String(code));
@@ -148,7 +177,10 @@ test("BACK-4 a close code of 4500 on ends the agent, BACK-5 all others lead back
 });
 
 test("BACK-4 a GOODBYE of an unknown word goes by its close code", () => {
-  for (const [code, ends] of [[4777, true], [4077, false]] as const) {
+  for (const [code, ends] of [
+    [4777, true],
+    [4077, false],
+  ] as const) {
     const rig = Rig.ready();
     rig.hub(Kind.Goodbye, { code: "new-word" });
     rig.lose(code);
@@ -156,7 +188,7 @@ test("BACK-4 a GOODBYE of an unknown word goes by its close code", () => {
   }
 });
 
-test("BACK-6 HELLO says what is so now, whatever changed meanwhile", () => {
+test("BACK-6 PROV-13 HELLO says what is so now, whatever changed meanwhile", () => {
   const rig = Rig.ready();
   rig.lose();
   rig.input({ is: "add", offer: { header: { name: "new" }, most: undefined } });
@@ -170,7 +202,7 @@ test("BACK-6 HELLO says what is so now, whatever changed meanwhile", () => {
   assert.deepEqual([hello.status, hello.load], ["degraded", { health: 70, in_flight: 0 }]);
 });
 
-test("LIVE-1 the agent is never silent for longer than two thirds of keepalive_ms", () => {
+test("LIVE-1 LIVE-6 the agent is never silent for longer than two thirds of keepalive_ms", () => {
   const rig = Rig.ready();
   for (let i = 0; i < 100; i++) {
     rig.pass(3334);
@@ -198,7 +230,11 @@ test("LIVE-3 where sockets cannot ping a small call asks for a sign of life, als
   rig.pass(15_000);
   const [probe] = rig.sentOf(Kind.Call);
   assert.equal(probe?.capability, "hub.agents.get");
-  rig.hub(Kind.Result, { id: probe.id, status: "failed", error: { code: "unauthorized", message: "", retryable: false } });
+  rig.hub(Kind.Result, {
+    id: probe.id,
+    status: "failed",
+    error: { code: "unauthorized", message: "", retryable: false },
+  });
   rig.pass(10_000);
   assert.equal(rig.doneOf("abort").length, 0);
 });
@@ -246,7 +282,13 @@ test("END-1 close takes the agent out of routing, lets handlers end, says GOODBY
   rig.pass(5000);
   assert.equal(rig.doneOf("close").length, 0);
   rig.input({ is: "finished", run: run!.call.run, outcome: { payload: { bytes: new Uint8Array() } } });
-  assert.deepEqual(rig.sent().filter((frame) => frame.kind !== Kind.Update).map((frame) => frame.kind), [Kind.Accept, Kind.Result, Kind.Goodbye]);
+  assert.deepEqual(
+    rig
+      .sent()
+      .filter((frame) => frame.kind !== Kind.Update)
+      .map((frame) => frame.kind),
+    [Kind.Accept, Kind.Result, Kind.Goodbye],
+  );
   assert.equal(rig.doneOf("close")[0]?.code, 1000);
   rig.lose(1000);
   assert.equal(rig.doneOf("stopped")[0]?.reason.kind, "closed");
@@ -262,5 +304,8 @@ test("END-1 a handler that does not end is given up when the time is over, and a
   rig.done();
   rig.pass(1);
   assert.equal(rig.doneOf("abortRun").length, 1);
-  assert.deepEqual(rig.sent().map((frame) => frame.kind), [Kind.Result, Kind.Goodbye]);
+  assert.deepEqual(
+    rig.sent().map((frame) => frame.kind),
+    [Kind.Result, Kind.Goodbye],
+  );
 });

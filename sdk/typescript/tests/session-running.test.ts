@@ -24,10 +24,29 @@ test("PROV-5 ACCEPT is held back for 5 ms, and a RESULT that comes first stands 
   rig.pass(4);
   finish(rig, begun(rig));
   rig.pass(100);
-  assert.deepEqual(rig.sent().map((frame) => frame.kind), [Kind.Result]);
+  assert.deepEqual(
+    rig.sent().map((frame) => frame.kind),
+    [Kind.Result],
+  );
   rig.call(8, { request_id: "s" });
   rig.pass(5);
-  assert.deepEqual(rig.sent().map((frame) => frame.kind), [Kind.Accept]);
+  assert.deepEqual(
+    rig.sent().map((frame) => frame.kind),
+    [Kind.Accept],
+  );
+});
+
+test("PROV-5 the end of one call does not hasten the ACCEPT of another", () => {
+  const rig = Rig.ready();
+  rig.call(7);
+  rig.call(8, { request_id: "s" });
+  finish(rig, begun(rig));
+  assert.deepEqual(
+    rig.sent().map((frame) => frame.kind),
+    [Kind.Result],
+  );
+  rig.pass(5);
+  assert.deepEqual(rig.sentOf(Kind.Accept), [{ id: 8 }]);
 });
 
 test("PROV-4 a call past max_concurrency is refused with overloaded", () => {
@@ -44,10 +63,20 @@ test("PROV-4 calls past the bound of a capability wait in order, and ACCEPT says
   for (const id of [1, 2, 3]) rig.call(id, { request_id: `r${id}` });
   const first = begun(rig);
   rig.pass(5);
-  assert.deepEqual(rig.sentOf(Kind.Accept).map(({ id, queue_depth }) => [id, queue_depth]), [[1, undefined], [2, 0], [3, 1]]);
+  assert.deepEqual(
+    rig.sentOf(Kind.Accept).map(({ id, queue_depth }) => [id, queue_depth]),
+    [
+      [1, undefined],
+      [2, 0],
+      [3, 1],
+    ],
+  );
   finish(rig, first);
   const second = rig.doneOf("run");
-  assert.deepEqual(second.map(({ call }) => call.header.id), [2]);
+  assert.deepEqual(
+    second.map(({ call }) => call.header.id),
+    [2],
+  );
 });
 
 test("PROV-7 a capability without handler is unsupported, PROV-14 an unreadable CALL is invalid_request", () => {
@@ -55,7 +84,13 @@ test("PROV-7 a capability without handler is unsupported, PROV-14 an unreadable 
   rig.call(7, { capability: "other" });
   // {id: 8}, and nothing else.
   rig.input({ is: "message", message: Buffer.from("930a81a2696408c0", "hex") });
-  assert.deepEqual(rig.sentOf(Kind.Result).map(({ id, error }) => [id, error?.code]), [[7, "unsupported"], [8, "invalid_request"]]);
+  assert.deepEqual(
+    rig.sentOf(Kind.Result).map(({ id, error }) => [id, error?.code]),
+    [
+      [7, "unsupported"],
+      [8, "invalid_request"],
+    ],
+  );
 });
 
 test("PROV-8 a result over max_message becomes handler_error", () => {
@@ -83,7 +118,10 @@ test("PROV-9 CANCEL tells the handler, and one that takes no notice is answered 
 });
 
 test("PROV-9 a handler that was cancelled and failed is answered with cancelled, one that completed with its result", () => {
-  for (const [outcome, status] of [[failed("handler_error"), "failed"], [ok(1), "completed"]] as const) {
+  for (const [outcome, status] of [
+    [failed("handler_error"), "failed"],
+    [ok(1), "completed"],
+  ] as const) {
     const rig = Rig.ready();
     rig.call(7);
     const run = begun(rig);
@@ -100,9 +138,15 @@ test("PROV-10 chunks leave within the credit, and the end waits for the last of 
   const run = begun(rig);
   for (let i = 0; i < 3; i++) rig.input({ is: "emit", run, payload: { bytes: value(i) } });
   finish(rig, run);
-  assert.deepEqual(rig.sent().map((frame) => frame.kind), [Kind.Chunk, Kind.Chunk]);
+  assert.deepEqual(
+    rig.sent().map((frame) => frame.kind),
+    [Kind.Chunk, Kind.Chunk],
+  );
   rig.hub(Kind.Credit, { id: 7, n: 1 });
-  assert.deepEqual(rig.sent().map((frame) => frame.kind), [Kind.Chunk, Kind.Result]);
+  assert.deepEqual(
+    rig.sent().map((frame) => frame.kind),
+    [Kind.Chunk, Kind.Result],
+  );
 });
 
 test("PROV-12 a wish that will be missed is told with ACCEPT", () => {
@@ -125,9 +169,18 @@ test("PROV-11 ACCEPT of a task says with depth 0 that its handler has begun", ()
   for (const id of [1, 2]) rig.call(id, { request_id: `r${id}`, mode: "task", task_id: `t${id}` });
   const first = begun(rig);
   rig.pass(5);
-  assert.deepEqual(rig.sentOf(Kind.Accept).map(({ id, queue_depth }) => [id, queue_depth]), [[1, 0], [2, undefined]]);
+  assert.deepEqual(
+    rig.sentOf(Kind.Accept).map(({ id, queue_depth }) => [id, queue_depth]),
+    [
+      [1, 0],
+      [2, undefined],
+    ],
+  );
   finish(rig, first);
-  assert.deepEqual(rig.sentOf(Kind.Accept).map(({ id, queue_depth }) => [id, queue_depth]), [[2, 0]]);
+  assert.deepEqual(
+    rig.sentOf(Kind.Accept).map(({ id, queue_depth }) => [id, queue_depth]),
+    [[2, 0]],
+  );
 });
 
 test("ONCE-1 a repeated call joins the handler that runs, and its stream begins again at 0", () => {
@@ -141,11 +194,14 @@ test("ONCE-1 a repeated call joins the handler that runs, and its stream begins 
   rig.input({ is: "emit", run, payload: { bytes: value(1) } });
   finish(rig, run);
   const frames = rig.sent().filter((frame) => frame.kind !== Kind.Accept);
-  assert.deepEqual(frames.map(({ kind, header }) => [kind, "id" in header ? header.id : 0, "seq" in header ? header.seq : undefined]), [
-    [Kind.Chunk, 8, 0],
-    [Kind.Chunk, 8, 1],
-    [Kind.Result, 8, undefined],
-  ]);
+  assert.deepEqual(
+    frames.map(({ kind, header }) => [kind, "id" in header ? header.id : 0, "seq" in header ? header.seq : undefined]),
+    [
+      [Kind.Chunk, 8, 0],
+      [Kind.Chunk, 8, 1],
+      [Kind.Result, 8, undefined],
+    ],
+  );
 });
 
 test("ONCE-1 two callers may use one request id, and so may two capabilities", () => {
@@ -177,7 +233,11 @@ test("ONCE-2 an intent that has ended is answered from memory for 10 min", () =>
 });
 
 test("ONCE-2 a failure that is retryable or cancelled runs again, any other does not", () => {
-  for (const [outcome, runs] of [[failed("handler_error", true), true], [failed("cancelled"), true], [failed("handler_error"), false]] as const) {
+  for (const [outcome, runs] of [
+    [failed("handler_error", true), true],
+    [failed("cancelled"), true],
+    [failed("handler_error"), false],
+  ] as const) {
     const rig = Rig.ready();
     rig.call(7);
     finish(rig, begun(rig), outcome);
@@ -223,7 +283,10 @@ test("ONCE-4 a call that comes again while its handler is being cancelled runs a
   finish(rig, run, failed("handler_error"));
   const again = begun(rig);
   finish(rig, again, ok(2));
-  assert.deepEqual(rig.sentOf(Kind.Result).map(({ id, status }) => [id, status]), [[8, "completed"]]);
+  assert.deepEqual(
+    rig.sentOf(Kind.Result).map(({ id, status }) => [id, status]),
+    [[8, "completed"]],
+  );
 });
 
 test("ONCE-5 a stream whose beginning is no longer kept cannot be told again", () => {
@@ -247,7 +310,10 @@ test("ONCE-6 a store of the program's is asked before a handler runs, and given 
   const [other] = rig.doneOf("recall");
   rig.input({ is: "recalled", run: other!.run, served: undefined });
   finish(rig, begun(rig), ok("now"));
-  assert.deepEqual(rig.doneOf("keep").map(({ intent }) => intent), ["you\0work\0s"]);
+  assert.deepEqual(
+    rig.doneOf("keep").map(({ intent }) => intent),
+    ["you\0work\0s"],
+  );
 });
 
 test("LIVE-4 the load says what runs and what waits", () => {

@@ -3,7 +3,14 @@ import { test } from "node:test";
 
 import { decode } from "../src/codec/index.js";
 import {
-  decodeToAgent, decodeToHub, encodePlainCall, encodeToAgent, encodeToHub, FrameError, type FrameToAgent, type FrameToHub,
+  decodeToAgent,
+  decodeToHub,
+  encodePlainCall,
+  encodeToAgent,
+  encodeToHub,
+  FrameError,
+  type FrameToAgent,
+  type FrameToHub,
 } from "../src/frames/index.js";
 import { edge } from "./support/edge.js";
 import { bytesOf, vectors, type Vector } from "./support/vectors.js";
@@ -33,7 +40,10 @@ function shown(value: unknown, key = ""): unknown {
 }
 
 test("a CALL that says nothing but its capability is written as any other", () => {
-  for (const [id, body] of [[7, undefined], [70_000, new Uint8Array(300)]] as const) {
+  for (const [id, body] of [
+    [7, undefined],
+    [70_000, new Uint8Array(300)],
+  ] as const) {
     const header = { id, request_id: "r-1", keep_ms: 600_000, capability: "a.b" };
     assert.deepEqual(encodePlainCall(id, "r-1", "a.b", body), encodeToHub(10, header, body));
   }

@@ -7,7 +7,15 @@ import type { Status } from "../frames/index.js";
 import { Backoff } from "../session/backoff.js";
 import { Session } from "../session/index.js";
 import { Registration } from "../session/registration.js";
-import { pairs, type Acceptance, type CallSpec, type End, type Invocation, type RunKey, type Served } from "../session/types.js";
+import {
+  pairs,
+  type Acceptance,
+  type CallSpec,
+  type End,
+  type Invocation,
+  type RunKey,
+  type Served,
+} from "../session/types.js";
 import { addressOf, type Environment } from "../transport/index.js";
 import { CallStream, PendingCall } from "./calls.js";
 import { pages, type AgentFilter, type AgentInfo, type CapabilityInfo } from "./discover.js";
@@ -182,11 +190,13 @@ export class Agent {
    * @throws ConnectError `config` for a name outside the grammar, EncodeError for a schema that cannot be written.
    */
   provide<I, O = unknown>(
-    name: string, handler: (ctx: Context<I>) => Handled<O>,
+    name: string,
+    handler: (ctx: Context<I>) => Handled<O>,
     options: Omit<CapabilityOptions, "input"> & { input: ZodLike<I> },
   ): this;
   provide<I = unknown, O = unknown>(
-    name: string, handler: (ctx: Context<I>) => Handled<O>,
+    name: string,
+    handler: (ctx: Context<I>) => Handled<O>,
     options?: Omit<CapabilityOptions, "input"> & { input?: JsonSchema },
   ): this;
   provide(name: string, handler: (ctx: never) => unknown, options: CapabilityOptions = {}): this {
@@ -216,14 +226,20 @@ export class Agent {
 
   #run(call: Invocation): void {
     const offered = this.#offered.get(call.header.capability);
-    const run = new Run(this, call, (input) => this.#driver.handle(input), () => this.#maxMessage);
+    const run = new Run(
+      this,
+      call,
+      (input) => this.#driver.handle(input),
+      () => this.#maxMessage,
+    );
     this.#runs.set(call.run, run);
     const finish = (outcome: Parameters<Parameters<Run["start"]>[2]>[0]): void => {
       this.#runs.delete(call.run);
       this.#driver.handle({ is: "finished", run: call.run, outcome });
     };
     // Withdrawn while the call waited for its turn.
-    if (offered === undefined) return finish({ failure: { code: "unsupported", message: "withdrawn", retryable: false } });
+    if (offered === undefined)
+      return finish({ failure: { code: "unsupported", message: "withdrawn", retryable: false } });
     run.start(offered.handler, offered.options, finish);
   }
 
@@ -252,8 +268,11 @@ export class Agent {
   }
 
   #spec(
-    capability: string, body: unknown, options?: CallOptions & TaskOptions & CallAllOptions,
-    more?: Partial<CallSpec["header"]>, window?: number,
+    capability: string,
+    body: unknown,
+    options?: CallOptions & TaskOptions & CallAllOptions,
+    more?: Partial<CallSpec["header"]>,
+    window?: number,
   ): CallSpec {
     try {
       return specOf(capability, toPayload(body), options, more, window);
@@ -277,19 +296,29 @@ export class Agent {
   /** Calls a capability whose result comes in pieces. */
   stream<C = unknown, R = unknown>(capability: string, body?: unknown, options?: StreamOptions): CallStream<C, R> {
     const window = options?.window ?? CREDIT_DEFAULT;
-    return new CallStream<C, R>(this.#driver, this.#spec(capability, body, options, undefined, window), window, options?.signal);
+    return new CallStream<C, R>(
+      this.#driver,
+      this.#spec(capability, body, options, undefined, window),
+      window,
+      options?.signal,
+    );
   }
 
   /** Calls all agents that have a capability, or several. */
   callAll<T = unknown, C = unknown>(capability: string, body?: unknown, options?: CallAllOptions): PendingFanOut<T, C> {
-    const select = options?.select ?? (options?.agents === undefined ? "all" : undefined);
+    // Said also with `agents`: a call to one named agent would be an ordinary one else, whose answer has no parts.
+    const select = options?.select ?? "all";
     const spec = this.#spec(capability, body, options, { select }, options?.window);
     return new PendingFanOut<T, C>(this.#driver, spec, options?.window, options?.signal);
   }
 
   /** Calls a capability, and waits for phase one alone: somebody has it. */
   async notify(capability: string, body?: unknown, options?: CallOptions): Promise<Acceptance | undefined> {
-    const pending = new PendingCall(this.#driver, this.#spec(capability, body, options, { mode: "notify" }), options?.signal);
+    const pending = new PendingCall(
+      this.#driver,
+      this.#spec(capability, body, options, { mode: "notify" }),
+      options?.signal,
+    );
     await pending;
     return pending.accepted();
   }
@@ -322,10 +351,25 @@ export class Agent {
     if (info.state === "SUCCEEDED") {
       const body = { bytes: encode(info.result ?? null) };
       const { route, execution_ms: executionMs, task_id: taskId } = info;
-      const reply = { body, target, callId: undefined, requestId, attempts, route, executionMs, cached: false, duplicate: false, taskId };
+      const reply = {
+        body,
+        target,
+        callId: undefined,
+        requestId,
+        attempts,
+        route,
+        executionMs,
+        cached: false,
+        duplicate: false,
+        taskId,
+      };
       return { reply, summary: undefined };
     }
-    const { code, message, retryable, details } = info.error ?? { code: info.outcome ?? "internal", message: "", retryable: false };
+    const { code, message, retryable, details } = info.error ?? {
+      code: info.outcome ?? "internal",
+      message: "",
+      retryable: false,
+    };
     return { error: new CallError(code, message, { retryable, details, requestId, target, attempts }) };
   }
 
@@ -392,9 +436,5 @@ export class Agent {
     } finally {
       end?.();
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
   }
 }

@@ -59,7 +59,8 @@ export abstract class Asked<T> implements CallSink {
 
   /** @internal */
   onEvent(event: CallEvent): void {
-    if (event.is === "accepted") this.acceptance = this.acceptance?.wouldTimeout === true ? this.acceptance : event.acceptance;
+    if (event.is === "accepted")
+      this.acceptance = this.acceptance?.wouldTimeout === true ? this.acceptance : event.acceptance;
     else if (event.is === "ended") this.#finish(event.end);
     else this.onPiece(event);
     this.wake();
@@ -211,12 +212,7 @@ export class CallStream<C, R> extends Asked<R> implements AsyncIterableIterator<
 
   readonly #window: number;
 
-  constructor(
-    driver: Driver,
-    spec: CallSpec,
-    window: number,
-    signal?: AbortSignal,
-  ) {
+  constructor(driver: Driver, spec: CallSpec, window: number, signal?: AbortSignal) {
     super(driver, spec, signal);
     this.#window = window;
   }
@@ -229,7 +225,10 @@ export class CallStream<C, R> extends Asked<R> implements AsyncIterableIterator<
   }
 
   #overflow(): void {
-    this.onEvent({ is: "ended", end: { error: new CallError("overloaded", "more waits to be read than is allowed", { accepted: "yes" }) } });
+    this.onEvent({
+      is: "ended",
+      end: { error: new CallError("overloaded", "more waits to be read than is allowed", { accepted: "yes" }) },
+    });
     this.driver.handle({ is: "cancel", key: this.key });
   }
 

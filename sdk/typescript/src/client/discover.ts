@@ -22,7 +22,14 @@ export interface AgentInfo {
   max_concurrency: number;
   connected_ms: number;
   /** What it reports of its load. */
-  load: { in_flight?: number; queued?: number; cpu?: number; memory?: number; health?: number; levels?: Record<string, number> };
+  load: {
+    in_flight?: number;
+    queued?: number;
+    cpu?: number;
+    memory?: number;
+    health?: number;
+    levels?: Record<string, number>;
+  };
 }
 
 /** Which agents to list. */
@@ -58,7 +65,12 @@ export interface CapabilityInfo {
 
 /** All pages of a list of the hub. */
 export async function pages<T>(
-  agent: Agent, capability: string, key: string, filter: object, nameOf: (item: T) => string, cursor: string,
+  agent: Agent,
+  capability: string,
+  key: string,
+  filter: object,
+  nameOf: (item: T) => string,
+  cursor: string,
 ): Promise<T[]> {
   const all: T[] = [];
   let after: string | undefined;

@@ -2,7 +2,16 @@
 
 import { ConnectError, type CloseReason } from "../errors.js";
 import type { Session } from "../session/index.js";
-import type { CallEvent, CallKey, CallSpec, Effect, Input, Invocation, RunKey, Served, TaskEnd } from "../session/types.js";
+import type {
+  CallEvent,
+  CallKey,
+  Effect,
+  Input,
+  Invocation,
+  RunKey,
+  Served,
+  TaskEnd,
+} from "../session/types.js";
 import type { Environment, Socket, SocketEvents } from "../transport/index.js";
 
 /** Past so many bytes in the socket the rest waits in the session's queue, where control overtakes bodies. */
@@ -65,14 +74,7 @@ export class Driver {
     return this.#session.isReady;
   }
 
-  /** Asks; the sink gets what comes of it. */
-  open(spec: CallSpec, sink: CallSink): CallKey {
-    const key = this.register(sink);
-    this.handle({ is: "open", key, spec });
-    return key;
-  }
-
-  /** A place for events that are not those of a call of its own. */
+  /** A place for the events of a call, or of a task. */
   register(sink: CallSink): CallKey {
     const key = (this.#nextKey += 1);
     this.#sinks.set(key, sink);

@@ -36,12 +36,7 @@ export class PendingFanOut<T, C = unknown> extends Asked<unknown> implements Pro
 
   readonly #window: number | undefined;
 
-  constructor(
-    driver: Driver,
-    spec: CallSpec,
-    window: number | undefined,
-    signal?: AbortSignal,
-  ) {
+  constructor(driver: Driver, spec: CallSpec, window: number | undefined, signal?: AbortSignal) {
     super(driver, spec, signal);
     this.#window = window;
   }
@@ -51,11 +46,13 @@ export class PendingFanOut<T, C = unknown> extends Asked<unknown> implements Pro
     if (event.is === "part") {
       const end = typed<T>(event.end);
       const target = event.target ?? "";
-      const part: Part<T> = "error" in end ? { target, ok: false, error: end.error } : { target, ok: true, reply: end.reply };
+      const part: Part<T> =
+        "error" in end ? { target, ok: false, error: end.error } : { target, ok: true, reply: end.reply };
       this.#parts.push(part);
       this.#unread.push({ part }, undefined);
     } else if (event.is === "chunk") {
-      this.#unread.push({ target: event.target ?? "", payload: event.payload }, event.payload);
+      const fits = this.#unread.push({ target: event.target ?? "", payload: event.payload }, event.payload);
+      if (!fits) this.cancel();
     }
   }
 
@@ -71,7 +68,10 @@ export class PendingFanOut<T, C = unknown> extends Asked<unknown> implements Pro
     const end = await this.until(() => this.ended);
     if ("error" in end) throw end.error;
     const { targets = 0, completed = 0, failed = 0 } = end.summary ?? {};
-    return { parts: this.#parts, summary: { targets: Number(targets), completed: Number(completed), failed: Number(failed) } };
+    return {
+      parts: this.#parts,
+      summary: { targets: Number(targets), completed: Number(completed), failed: Number(failed) },
+    };
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<FanOutItem<T, C>, void> {

@@ -64,7 +64,7 @@ export interface StreamOptions extends CallOptions {
 
 /** Options of a call to several agents. */
 export interface CallAllOptions extends CallOptions {
-  /** How many of the matching agents. Default `"all"`, or those of `agents`. */
+  /** How many of the matching agents. Default `"all"`; of `agents`, where they are named. */
   select?: "all" | number;
   /** Pieces that each provider may be ahead; absent: no pieces, only results. */
   window?: number;
@@ -85,8 +85,11 @@ const known = new Set<string>();
 
 /** What a call says. @throws CallError `invalid_request` for options that cannot be. */
 export function specOf(
-  capability: string, payload: Payload, options: CallOptions & TaskOptions & CallAllOptions | undefined,
-  more: Partial<CallSpec["header"]> | undefined, window: number | undefined,
+  capability: string,
+  payload: Payload,
+  options: (CallOptions & TaskOptions & CallAllOptions) | undefined,
+  more: Partial<CallSpec["header"]> | undefined,
+  window: number | undefined,
 ): CallSpec {
   if (options === undefined && more === undefined) {
     const isPlain = window === undefined && payload.contentType === undefined;

@@ -42,7 +42,8 @@ export type Handler<I = unknown, O = unknown> = (ctx: Context<I>) => Handled<O>;
 /** A name in its canonical form. @throws ConnectError `config` for one outside the grammar. */
 export function nameOf(name: string): string {
   const folded = name.replace(/[A-Z_]/g, (c) => (c === "_" ? "-" : c.toLowerCase()));
-  const wrong = (what: string): ConnectError => new ConnectError("config", `capability name ${JSON.stringify(name)} ${what}`);
+  const wrong = (what: string): ConnectError =>
+    new ConnectError("config", `capability name ${JSON.stringify(name)} ${what}`);
   if (folded.length > 128) throw wrong("has more than 128 bytes");
   if (!/^[a-z0-9-]+(\.[a-z0-9-]+)*$/.test(folded)) {
     throw wrong("must be words of a-z, 0-9 and - joined by dots");
@@ -103,10 +104,7 @@ export class Context<I = unknown> {
   /** @internal */
   readonly #run: Run;
 
-  constructor(
-    run: Run,
-    input: unknown,
-  ) {
+  constructor(run: Run, input: unknown) {
     this.#run = run;
     this.input = input as I;
     this.agent = run.agent;
@@ -291,7 +289,10 @@ export class Run {
     const payload = toPayload(value);
     const limit = this.#maxMessage();
     if (payload.bytes.length + CHUNK_HEADER_BYTES > limit) {
-      throw new HandlerError("too-large", `the piece has ${payload.bytes.length} bytes, the hub takes messages of ${limit}`);
+      throw new HandlerError(
+        "too-large",
+        `the piece has ${payload.bytes.length} bytes, the hub takes messages of ${limit}`,
+      );
     }
     return payload;
   }
@@ -352,7 +353,10 @@ function plain(value: unknown): unknown {
 
 /** What a thrown error says to the caller. */
 function outcomeOf(error: unknown): Outcome {
-  const own = error instanceof HandlerError ? error : new HandlerError("error", error instanceof Error ? error.message : String(error));
+  const own =
+    error instanceof HandlerError
+      ? error
+      : new HandlerError("error", error instanceof Error ? error.message : String(error));
   const code = own.wireCode;
   const value = own.details ?? (code === "handler_error" ? { code: own.code, message: own.message } : undefined);
   let details: Uint8Array | undefined;

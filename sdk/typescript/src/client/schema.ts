@@ -5,7 +5,9 @@ export type JsonSchema = Record<string, unknown> | boolean;
 
 /** What the SDK uses of a Zod schema, so that it needs no Zod itself. */
 export interface ZodLike<T = unknown> {
-  safeParse(value: unknown): { success: true; data: T } | { success: false; error: { message: string; issues?: unknown } };
+  safeParse(
+    value: unknown,
+  ): { success: true; data: T } | { success: false; error: { message: string; issues?: unknown } };
   /** Zod 4 has it as a method, Zod Mini as a function of the module: then give what that makes, and parse yourself. */
   toJSONSchema?: (options?: { io?: "input" | "output"; unrepresentable?: "any" }) => unknown;
 }

@@ -34,7 +34,8 @@ export class MemoryStore implements DedupeStore {
   }
 
   set(intent: string, end: Uint8Array): void {
-    this.#bytes += end.length + intent.length - (this.#ends.has(intent) ? this.#ends.get(intent)!.length + intent.length : 0);
+    this.#bytes +=
+      end.length + intent.length - (this.#ends.has(intent) ? this.#ends.get(intent)!.length + intent.length : 0);
     this.#ends.delete(intent);
     this.#ends.set(intent, end);
     for (const [oldest, bytes] of this.#ends) {

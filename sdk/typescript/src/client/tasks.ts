@@ -71,10 +71,7 @@ export class TaskHandle<T> implements CallSink {
   readonly #agent: Agent;
   readonly #driver: Driver;
 
-  constructor(
-    agent: Agent,
-    driver: Driver,
-  ) {
+  constructor(agent: Agent, driver: Driver) {
     this.#agent = agent;
     this.#driver = driver;
   }
@@ -89,7 +86,7 @@ export class TaskHandle<T> implements CallSink {
     this.#driver.handle({ is: "open", key, spec });
     await this.#until(() => this.id !== "" || this.#end !== undefined);
     signal?.removeEventListener("abort", abort);
-     
+
     if (this.id === "" && this.#end !== undefined) {
       if ("error" in this.#end) throw this.#end.error;
       this.id = this.#end.reply.taskId ?? "";

@@ -1,11 +1,31 @@
 /** Every header of the protocol: its type, and its table in the canonical order. */
 
 import {
-  ALIASES_MAX, CAPABILITIES_MAX, ID_BYTES_MAX, LIST_MAX, SCHEMA_BYTES_MAX, TEXT_BYTES_MAX, WORD_BYTES_MAX,
+  ALIASES_MAX,
+  CAPABILITIES_MAX,
+  ID_BYTES_MAX,
+  LIST_MAX,
+  SCHEMA_BYTES_MAX,
+  TEXT_BYTES_MAX,
+  WORD_BYTES_MAX,
 } from "../limits.js";
 import {
-  bool, labels, levels, list, number, percent, raw, select, share, str, uint, word,
-  type FieldType, type Pairs, type Private, type Uint,
+  bool,
+  labels,
+  levels,
+  list,
+  number,
+  percent,
+  raw,
+  select,
+  share,
+  str,
+  uint,
+  word,
+  type FieldType,
+  type Pairs,
+  type Private,
+  type Uint,
 } from "./fields.js";
 import { always, may, must, Table } from "./table.js";
 

@@ -48,7 +48,9 @@ export interface ToAgent extends Both {
   [Kind.Call]: headers.Dispatch;
 }
 
-type Frame<Headers> = { [K in keyof Headers]: { kind: K; header: Headers[K]; body: Uint8Array | undefined } }[keyof Headers];
+type Frame<Headers> = {
+  [K in keyof Headers]: { kind: K; header: Headers[K]; body: Uint8Array | undefined };
+}[keyof Headers];
 /** A message of an agent, read. */
 export type FrameToHub = Frame<ToHub>;
 /** A message of the hub, read. */
@@ -115,12 +117,15 @@ export function encodeToAgent<K extends keyof ToAgent>(kind: K, header: ToAgent[
 }
 
 /** Parts of a CALL that are the same in every one: `[10, {id: …, request_id: …, keep_ms: 600000, capability: …}, body]`. */
-const PLAIN = { head: pack((w) => {
-  w.array(3);
-  w.int(Kind.Call);
-  w.map(4);
-  w.str("id");
-}), requestId: pack((w) => w.str("request_id")) };
+const PLAIN = {
+  head: pack((w) => {
+    w.array(3);
+    w.int(Kind.Call);
+    w.map(4);
+    w.str("id");
+  }),
+  requestId: pack((w) => w.str("request_id")),
+};
 const plainNames = new Map<string, Uint8Array>();
 /** Names that are kept written; a program that makes up names must not fill memory with them. */
 const PLAIN_NAMES_MAX = 1024;
@@ -136,11 +141,11 @@ export function encodePlainCall(id: Uint, requestId: string, capability: string,
   let rest = plainNames.get(capability);
   if (rest === undefined) {
     rest = pack((w) => {
-  w.str("keep_ms");
-  w.int(KEEP_MS_MADE);
-  w.str("capability");
-  w.str(capability);
-});
+      w.str("keep_ms");
+      w.int(KEEP_MS_MADE);
+      w.str("capability");
+      w.str(capability);
+    });
     if (plainNames.size < PLAIN_NAMES_MAX) plainNames.set(capability, rest);
   }
   out.reset();

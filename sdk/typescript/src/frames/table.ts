@@ -30,10 +30,7 @@ export class Table<T> implements FieldType {
 
   readonly #hasPrivate: boolean;
 
-  constructor(
-    fields: Field[],
-    hasPrivate = false,
-  ) {
+  constructor(fields: Field[], hasPrivate = false) {
     this.#hasPrivate = hasPrivate;
     this.#rows = fields.map((field) => {
       const out = new Writer();

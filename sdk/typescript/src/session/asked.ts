@@ -37,7 +37,10 @@ export class Asked {
   #made = 0;
 
   constructor(random: Random) {
-    const word = (): string => Math.floor(random() * 2 ** 32).toString(16).padStart(8, "0");
+    const word = (): string =>
+      Math.floor(random() * 2 ** 32)
+        .toString(16)
+        .padStart(8, "0");
     this.#prefix = word() + word();
   }
 
@@ -124,7 +127,8 @@ export class Asked {
   failAll(cx: Context, message: string): void {
     for (const key of [...this.#calls.keys()]) this.#fail(cx, key, "closed", message);
     // The hub has the task, and goes on with it.
-    for (const key of this.#results.drain()) tell(cx, key, { is: "ended", end: { error: new CallError("closed", message) } });
+    for (const key of this.#results.drain())
+      tell(cx, key, { is: "ended", end: { error: new CallError("closed", message) } });
   }
 
   #remove(key: CallKey): Open | undefined {
@@ -259,7 +263,11 @@ export class Asked {
 
   /** The result of a task: by the id of its CALL when that was a repetition of an ended one, else by its own name. */
   #onTaskResult(
-    cx: Context, key: CallKey | undefined, taskId: string, header: Result, body: Uint8Array | undefined,
+    cx: Context,
+    key: CallKey | undefined,
+    taskId: string,
+    header: Result,
+    body: Uint8Array | undefined,
   ): void {
     const requestId = header.request_id ?? "";
     const end: End =
@@ -346,7 +354,13 @@ export class Asked {
 
   /** Whether nothing is left of any call. For tests. */
   get isEmpty(): boolean {
-    return this.#calls.size === 0 && this.#byId.size === 0 && this.#waiting.length === 0 && this.#again.size === 0 && this.#results.isEmpty;
+    return (
+      this.#calls.size === 0 &&
+      this.#byId.size === 0 &&
+      this.#waiting.length === 0 &&
+      this.#again.size === 0 &&
+      this.#results.isEmpty
+    );
   }
 }
 

@@ -7,8 +7,15 @@
 
 import { ConnectError, type CloseReason } from "../errors.js";
 import {
-  decodeToAgent, encodeToHub, FrameError, Kind,
-  type ErrorReply, type FrameToAgent, type Goodbye, type Update, type Welcome,
+  decodeToAgent,
+  encodeToHub,
+  FrameError,
+  Kind,
+  type ErrorReply,
+  type FrameToAgent,
+  type Goodbye,
+  type Update,
+  type Welcome,
 } from "../frames/index.js";
 import { Asked } from "./asked.js";
 import type { Backoff, Random } from "./backoff.js";

@@ -47,7 +47,13 @@ export class Link {
   phase: Phase = "waiting";
   /** When the phase ends by itself; of `ready` when it began. */
   at: Now = 0;
-  terms: Terms = { keepalive: 5000, suspect: 15_000, gone: 30_000, maxMessage: MESSAGE_BYTES_DEFAULT, maxInFlight: 1024 };
+  terms: Terms = {
+    keepalive: 5000,
+    suspect: 15_000,
+    gone: 30_000,
+    maxMessage: MESSAGE_BYTES_DEFAULT,
+    maxInFlight: 1024,
+  };
   wrote: Now = 0;
   /** A GOODBYE with a word that is not in our table: the close code will say what it means. */
   unknownGoodbye: { word: string; reason: string } | undefined;
@@ -61,10 +67,7 @@ export class Link {
   readonly #backoff: Backoff;
   readonly #random: Random;
 
-  constructor(
-    backoff: Backoff,
-    random: Random,
-  ) {
+  constructor(backoff: Backoff, random: Random) {
     this.#backoff = backoff;
     this.#random = random;
   }

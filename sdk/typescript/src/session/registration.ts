@@ -18,14 +18,24 @@ export class Registration {
   status: Status | undefined;
   load: OwnLoad = {};
 
-  readonly #more: { service?: string | undefined; version?: string | undefined; labels?: Pairs | undefined; calls?: string[] | undefined };
+  readonly #more: {
+    service?: string | undefined;
+    version?: string | undefined;
+    labels?: Pairs | undefined;
+    calls?: string[] | undefined;
+  };
 
   constructor(
     readonly agentId: string,
     /** Random id of this life of the program. */
     readonly instance: string,
     readonly maxConcurrency: number,
-    more: { service?: string | undefined; version?: string | undefined; labels?: Pairs | undefined; calls?: string[] | undefined } = {},
+    more: {
+      service?: string | undefined;
+      version?: string | undefined;
+      labels?: Pairs | undefined;
+      calls?: string[] | undefined;
+    } = {},
   ) {
     this.#more = more;
   }

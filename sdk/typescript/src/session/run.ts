@@ -149,7 +149,13 @@ export function failure(code: string, message: string, retryable = false): Failu
 export const CANCELLED = failure("cancelled", "cancelled");
 
 /** RESULT `failed`, for a CALL that no run stands for as well. */
-export function refusal(id: Uint, failure: Failure, requestId?: string, callId?: string, executionMs?: number): Uint8Array {
+export function refusal(
+  id: Uint,
+  failure: Failure,
+  requestId?: string,
+  callId?: string,
+  executionMs?: number,
+): Uint8Array {
   return encodeToHub(Kind.Result, {
     id,
     status: "failed",

@@ -6,7 +6,8 @@ import { Memory } from "./memory.js";
 import { Queue } from "./queue.js";
 import { Rooms, type Outlook } from "./rooms.js";
 import { CANCELLED, Chunks, creditOf, failure, refusal, Run } from "./run.js";
-import { EMPTY, type Context, type Invocation, type Now, type Offer, type Outcome, type Payload, type RunKey, type Served } from "./types.js";
+import { EMPTY } from "./types.js";
+import type { Context, Invocation, Now, Offer, Outcome, Payload, RunKey, Served } from "./types.js";
 
 /** A handler whose hub does not come back gets at least so long after the connection was lost. */
 const ORPHAN = 30_000;

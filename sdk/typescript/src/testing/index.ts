@@ -6,13 +6,26 @@
  * and lists agents. It has no policy, no time limits, no schemas, no retries and no store.
  */
 
-import { decode, encode } from "../codec/index.js";
 import { Agent, type AgentOptions } from "../client/agent.js";
-import { decodeToHub, Kind, type Accept, type Call, type Chunk, type FrameToHub, type Hello, type LoadHeader, type Result, type Uint } from "../frames/index.js";
+import {
+  decodeToHub,
+  Kind,
+  type Accept,
+  type Call,
+  type Chunk,
+  type FrameToHub,
+  type Hello,
+  type LoadHeader,
+  type Result,
+  type Uint,
+} from "../frames/index.js";
 import { GOODBYE } from "../session/goodbye.js";
 import type { Environment } from "../transport/index.js";
+import { answerOwn, type Registry, type Task } from "./own.js";
 import { Peer, type HubCall } from "./peer.js";
-import { memory, type HubEnd } from "./wire.js";
+import { memory, type HubEnd, type HubEvents } from "./wire.js";
+
+export type { HubEnd, HubEvents } from "./wire.js";
 
 const MAX_MESSAGE = 1_048_576;
 
@@ -25,15 +38,6 @@ export interface FakeHubOptions {
   maxInFlight?: number;
 }
 
-interface Task {
-  call: HubCall;
-  state: string;
-  result: Result | undefined;
-  body: Uint8Array | undefined;
-  /** Its caller said RECEIPT. */
-  isReceived: boolean;
-}
-
 /** A hub in memory. */
 export class FakeHub {
   readonly #peers = new Map<string, Peer>();
@@ -43,6 +47,12 @@ export class FakeHub {
   readonly #ended = new Map<string, { header: Result; body: Uint8Array | undefined }>();
   readonly #tasks = new Map<string, Task>();
   #waiting: HubCall[] = [];
+  readonly #registry: Registry = {
+    peers: this.#peers,
+    tasks: this.#tasks,
+    cancel: (call) => this.#cancelCall(call, false),
+  };
+  readonly #looks = new Set<() => void>();
   #nextId = 0;
 
   readonly #options: FakeHubOptions;
@@ -53,19 +63,22 @@ export class FakeHub {
 
   /** The environment that leads agents here: for those that are not made by {@link FakeHub.agent}. */
   environment(): Environment {
-    return memory((end) => {
-      let peer: Peer | undefined;
-      return {
-        message: (message) => {
-          const frame = decodeToHub(message);
-          if (frame.kind === Kind.Hello) peer = this.#hello(frame.header, end);
-          else if (peer?.end === end) this.#frame(peer, frame);
-        },
-        gone: () => {
-          if (peer?.end === end) this.#gone(peer);
-        },
-      };
-    });
+    return memory((end) => this.accept(end));
+  }
+
+  /** Takes a connection: for a server of your own that puts real sockets in front of this. */
+  accept(end: HubEnd): HubEvents {
+    let peer: Peer | undefined;
+    return {
+      message: (message) => {
+        const frame = decodeToHub(message);
+        if (frame.kind === Kind.Hello) peer = this.#hello(frame.header, end);
+        else if (peer?.end === end) this.#frame(peer, frame);
+      },
+      gone: () => {
+        if (peer?.end === end) this.#gone(peer);
+      },
+    };
   }
 
   /** Connects an agent of this name. */
@@ -86,13 +99,37 @@ export class FakeHub {
     peer?.end?.close(GOODBYE[code]);
   }
 
+  /** Whether an agent is connected. */
+  isConnected(agentId: string): boolean {
+    return this.#peers.get(agentId)?.end !== undefined;
+  }
+
+  /** Resolves when `is` holds: at once, or after an agent came, went, or said something of itself. */
+  until(is: (hub: this) => boolean): Promise<void> {
+    return new Promise((resolve) => {
+      const look = (): void => {
+        if (!is(this)) return;
+        this.#looks.delete(look);
+        resolve();
+      };
+      this.#looks.add(look);
+      look();
+    });
+  }
+
   /** What an agent last said of its load. */
   loadOf(agentId: string): LoadHeader | undefined {
     return this.#peers.get(agentId)?.load;
   }
 
   #hello(hello: Hello, end: HubEnd): Peer {
-    const { keepaliveMs = 5000, suspectMs = 15_000, goneMs = 30_000, maxMessage = MAX_MESSAGE, maxInFlight = 1024 } = this.#options;
+    const {
+      keepaliveMs = 5000,
+      suspectMs = 15_000,
+      goneMs = 30_000,
+      maxMessage = MAX_MESSAGE,
+      maxInFlight = 1024,
+    } = this.#options;
     let peer = this.#peers.get(hello.agent_id);
     const returned = peer?.hello.instance === hello.instance;
     if (peer === undefined) {
@@ -118,7 +155,8 @@ export class FakeHub {
     });
     this.#takeUp(peer, returned);
     for (const { call, result, body, isReceived } of this.#tasks.values()) {
-      if (call.caller === peer && result !== undefined && !isReceived) peer.send(Kind.Result, { ...result, id: undefined }, body);
+      if (call.caller === peer && result !== undefined && !isReceived)
+        peer.send(Kind.Result, { ...result, id: undefined }, body);
     }
     this.#announce("agent.connected", peer);
     this.#giveWaiting();
@@ -166,7 +204,8 @@ export class FakeHub {
       case Kind.Credit: {
         const { id, n, target } = frame.header;
         for (const call of this.#callsOf(peer, id)) {
-          if (target === undefined || target === call.provider?.id) call.provider?.send(Kind.Credit, { id: call.providerId, n });
+          if (target === undefined || target === call.provider?.id)
+            call.provider?.send(Kind.Credit, { id: call.providerId, n });
         }
         return;
       }
@@ -186,7 +225,7 @@ export class FakeHub {
   }
 
   #call(caller: Peer, header: Call, body: Uint8Array | undefined): void {
-    if (header.capability.startsWith("hub.")) return this.#own(caller, header, body);
+    if (header.capability.startsWith("hub.")) return answerOwn(this.#registry, caller, header, body);
     const requestId = header.request_id ?? `made-${(this.#nextId += 1)}`;
     const key = `${caller.id}\0${requestId}`;
     const joined = [...this.#open].filter(([own]) => own === key || own.startsWith(`${key}\0`));
@@ -195,7 +234,8 @@ export class FakeHub {
       return;
     }
     const ended = this.#ended.get(key);
-    if (ended !== undefined) return caller.send(Kind.Result, { ...ended.header, id: header.id, duplicate: true }, ended.body);
+    if (ended !== undefined)
+      return caller.send(Kind.Result, { ...ended.header, id: header.id, duplicate: true }, ended.body);
     const isFanOut = header.select !== undefined && header.select !== "one" ? true : (header.agents?.length ?? 0) > 1;
     if (isFanOut) return this.#fanOut(caller, header, requestId, body);
     const call = this.#made(caller, header, requestId, body, header.agents);
@@ -229,7 +269,13 @@ export class FakeHub {
     if (targets.length === 0) caller.send(Kind.Result, { id: header.id, status: "no_instance", request_id: requestId });
   }
 
-  #made(caller: Peer, header: Call, requestId: string, body: Uint8Array | undefined, agents: string[] | undefined): HubCall {
+  #made(
+    caller: Peer,
+    header: Call,
+    requestId: string,
+    body: Uint8Array | undefined,
+    agents: string[] | undefined,
+  ): HubCall {
     const callId = `fake-${(this.#nextId += 1)}`;
     const { capability, credit, labels, traceparent, tracestate, content_type, preferred_timeout_ms } = header;
     return {
@@ -279,7 +325,8 @@ export class FakeHub {
     call.providerId = this.#nextId += 1;
     call.header.id = call.providerId;
     call.header.attempt = Number(call.header.attempt) + 1;
-    const own = [...provider.offers.values()].find((offer) => offer.name === call.header.capability || offer.aliases?.includes(call.header.capability));
+    const asked = call.header.capability;
+    const own = [...provider.offers.values()].find(({ name, aliases }) => name === asked || aliases?.includes(asked));
     provider.serving.set(call.providerId, call);
     provider.send(Kind.Call, { ...call.header, capability: own?.name ?? call.header.capability }, call.body);
   }
@@ -299,7 +346,14 @@ export class FakeHub {
     if (call.taskId !== undefined) return this.#step(call.taskId, header.queue_depth === 0 ? "PROCESSING" : "RECEIVED");
     if (call.header.mode === "notify") return this.#settle(call, { status: "completed" }, undefined);
     const { requestId, callId, header: own } = call;
-    call.caller.send(Kind.Accept, { ...header, id: call.callerId, request_id: requestId, call_id: callId, target: provider.id, attempt: own.attempt });
+    call.caller.send(Kind.Accept, {
+      ...header,
+      id: call.callerId,
+      request_id: requestId,
+      call_id: callId,
+      target: provider.id,
+      attempt: own.attempt,
+    });
   }
 
   #step(taskId: string, state: string): void {
@@ -310,7 +364,8 @@ export class FakeHub {
   #chunk(provider: Peer, header: Chunk, body: Uint8Array | undefined): void {
     const call = provider.serving.get(Number(header.id));
     if (call === undefined) return;
-    if (call.taskId === undefined) return call.caller.send(Kind.Chunk, { ...header, id: call.callerId, target: provider.id }, body);
+    if (call.taskId === undefined)
+      return call.caller.send(Kind.Chunk, { ...header, id: call.callerId, target: provider.id }, body);
     this.#step(call.taskId, "PROCESSING");
     provider.send(Kind.Credit, { id: call.providerId, n: 1 });
   }
@@ -320,12 +375,17 @@ export class FakeHub {
     const call = provider.serving.get(id);
     provider.serving.delete(id);
     const isNotified = call?.header.mode === "notify" && header.status === "completed";
-    if (call !== undefined) this.#settle(call, isNotified ? { status: "completed" } : header, isNotified ? undefined : body);
+    if (call !== undefined)
+      this.#settle(call, isNotified ? { status: "completed" } : header, isNotified ? undefined : body);
     this.#giveWaiting();
   }
 
   #fail(call: HubCall, code: string, message: string, retryable = false): void {
-    this.#settle(call, { status: code === "no_instance" ? "no_instance" : "failed", error: { code, message, retryable } }, undefined);
+    this.#settle(
+      call,
+      { status: code === "no_instance" ? "no_instance" : "failed", error: { code, message, retryable } },
+      undefined,
+    );
   }
 
   /** A call, or one target's part of it, has ended. */
@@ -347,10 +407,12 @@ export class FakeHub {
       if (group.left === 0) call.caller.send(Kind.Result, { id, status: "completed", request_id, call_id, summary });
       return;
     }
-    if (end.error?.retryable !== true && !["no_capability", "cancelled"].includes(outcome)) this.#ended.set(key, { header, body });
+    if (end.error?.retryable !== true && !["no_capability", "cancelled"].includes(outcome))
+      this.#ended.set(key, { header, body });
     if (task_id !== undefined) {
       const task = this.#tasks.get(task_id);
-      if (task !== undefined) Object.assign(task, { state: end.status === "completed" ? "SUCCEEDED" : "FAILED", result: header, body });
+      if (task !== undefined)
+        Object.assign(task, { state: end.status === "completed" ? "SUCCEEDED" : "FAILED", result: header, body });
     }
     call.caller.send(Kind.Result, header, body);
   }
@@ -367,84 +429,13 @@ export class FakeHub {
     if (!wait || !isGiven) this.#fail(call, "cancelled", "cancelled");
   }
 
-  /** The hub's own capabilities. */
-  #own(caller: Peer, header: Call, body: Uint8Array | undefined): void {
-    const asked = (body === undefined ? {} : decode(body)) as { agent_id?: string; task_id?: string };
-    const answer = (value: unknown): void =>
-      caller.send(Kind.Result, { id: header.id, status: "completed", request_id: header.request_id, target: "hub" }, encode(value));
-    const refuse = (code: string, field: string): void =>
-      caller.send(Kind.Result, {
-        id: header.id,
-        status: "failed",
-        request_id: header.request_id,
-        error: { code, message: `no such ${field}`, retryable: false, details: encode({ field }) },
-      });
-    const task = asked.task_id === undefined ? undefined : this.#tasks.get(asked.task_id);
-    switch (header.capability) {
-      case "hub.agents.list":
-        return answer({ agents: [...this.#peers.values()].map((peer) => peer.info) });
-      case "hub.agents.get": {
-        const peer = this.#peers.get(asked.agent_id ?? "");
-        return peer === undefined ? refuse("invalid_request", "agent_id") : answer({ agent: peer.info });
-      }
-      case "hub.capabilities.list":
-        return answer({ capabilities: this.#dictionary() });
-      case "hub.tasks.list":
-        return answer({ tasks: [...this.#tasks.values()].map(taskInfo) });
-      case "hub.tasks.get":
-        return task === undefined ? refuse("invalid_request", "task_id") : answer(taskInfo(task));
-      case "hub.tasks.cancel": {
-        if (task === undefined) return refuse("invalid_request", "task_id");
-        const cancelled = !["SUCCEEDED", "FAILED"].includes(task.state);
-        if (cancelled) this.#cancelCall(task.call, false);
-        return answer({ task_id: asked.task_id, state: task.state, cancelled });
-      }
-      case "hub.events.watch": {
-        caller.send(Kind.Accept, { id: header.id, request_id: header.request_id, target: "hub" });
-        caller.watches.set(header.id, { seq: 0 });
-        const agents = [...this.#peers.values()].map((peer) => peer.info);
-        return this.#tell(caller, header.id, { event: "snapshot", agents, more: false });
-      }
-      default:
-        return refuse("no_capability", "capability");
-    }
-  }
-
-  #dictionary(): unknown[] {
-    const names = new Set([...this.#peers.values()].flatMap((peer) => [...peer.offers.keys()]));
-    return [...names].map((name) => ({
-      name,
-      agents: [...this.#peers.values()]
-        .filter((peer) => peer.offers.has(name))
-        .map((peer) => ({ agent_id: peer.id, status: peer.status, ...shown(peer.offers.get(name)!) })),
-    }));
-  }
-
-  #tell(peer: Peer, id: Uint, event: unknown): void {
-    const watch = peer.watches.get(id);
-    if (watch === undefined) return;
-    peer.send(Kind.Chunk, { id, seq: watch.seq }, encode(event));
-    watch.seq += 1;
-  }
-
   #announce(event: string, about: Peer): void {
+    for (const look of this.#looks) look();
     const told = event === "agent.disconnected" ? { event, agent_id: about.id } : { event, agent: about.info };
-    for (const peer of this.#peers.values()) for (const id of peer.watches.keys()) this.#tell(peer, id, told);
+    for (const peer of this.#peers.values()) for (const id of peer.watches.keys()) peer.tell(id, told);
   }
 }
 
 function allowed(call: HubCall, peer: Peer): boolean {
   return call.agents?.includes(peer.id) ?? true;
-}
-
-function taskInfo({ call, state, result, body }: Task): Record<string, unknown> {
-  const { header, requestId: request_id, taskId: task_id } = call;
-  const info = { task_id, state, capability: header.capability, request_id, caller: header.caller, attempt: header.attempt, age_ms: 0, unchanged_ms: 0 };
-  if (state === "SUCCEEDED") return { ...info, target: call.provider?.id, result: body === undefined ? null : decode(body) };
-  return state === "FAILED" ? { ...info, error: result?.error } : info;
-}
-
-function shown({ input_schema, output_schema, version, description, idempotent }: { input_schema?: Uint8Array | undefined; output_schema?: Uint8Array | undefined; version?: string | undefined; description?: string | undefined; idempotent?: boolean | undefined }): object {
-  const read = (schema: Uint8Array | undefined): unknown => (schema === undefined ? undefined : decode(schema));
-  return { input_schema: read(input_schema), output_schema: read(output_schema), version, description, idempotent };
 }

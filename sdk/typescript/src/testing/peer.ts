@@ -1,6 +1,15 @@
 /** One agent, as the hub in memory knows it. */
 
-import { encodeToAgent, Kind, type CapabilityHeader, type Hello, type LoadHeader, type ToAgent, type Uint } from "../frames/index.js";
+import { encode } from "../codec/index.js";
+import {
+  encodeToAgent,
+  Kind,
+  type CapabilityHeader,
+  type Hello,
+  type LoadHeader,
+  type ToAgent,
+  type Uint,
+} from "../frames/index.js";
 import type { HubEnd } from "./wire.js";
 
 /** A call that the hub has taken. */
@@ -68,6 +77,14 @@ export class Peer {
 
   send<K extends keyof ToAgent>(kind: K, header: ToAgent[K], body?: Uint8Array): void {
     this.end?.send(encodeToAgent(kind, header, body));
+  }
+
+  /** An event for one of its watches. */
+  tell(id: Uint, event: unknown): void {
+    const watch = this.watches.get(id);
+    if (watch === undefined) return;
+    this.send(Kind.Chunk, { id, seq: watch.seq }, encode(event));
+    watch.seq += 1;
   }
 
   offersName(name: string): boolean {

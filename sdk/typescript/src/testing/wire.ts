@@ -38,10 +38,7 @@ class Wire implements Socket {
   readonly #events: SocketEvents;
   readonly #accept: (end: HubEnd) => HubEvents;
 
-  constructor(
-    events: SocketEvents,
-    accept: (end: HubEnd) => HubEvents,
-  ) {
+  constructor(events: SocketEvents, accept: (end: HubEnd) => HubEvents) {
     this.#events = events;
     this.#accept = accept;
   }

@@ -79,7 +79,8 @@ export function common(): Pick<Environment, "now" | "timer" | "random"> {
  * @throws ConnectError `config` for anything else.
  */
 export function addressOf(text: string): string {
-  const wrong = (what: string): ConnectError => new ConnectError("config", `hub address ${JSON.stringify(text)}: ${what}`);
+  const wrong = (what: string): ConnectError =>
+    new ConnectError("config", `hub address ${JSON.stringify(text)}: ${what}`);
   // `URL` drops a port that is the scheme's own, so that it is looked for in the text.
   const parts = /^(wss?):\/\/(\[[^\]]*\]|[^/:?#@]+)(?::(\d+))?(\/[^?#]*)?$/i.exec(text);
   if (parts === null) throw wrong("must be wss://HOST[:PORT][/PATH], or ws://");

@@ -24,9 +24,9 @@ export interface TlsFiles {
 }
 
 interface Pem {
-  ca?: Buffer;
-  cert?: Buffer;
-  key?: Buffer;
+  ca?: Uint8Array;
+  cert?: Uint8Array;
+  key?: Uint8Array;
 }
 
 /** Reads the files. @throws ConnectError `tls` */
@@ -50,7 +50,10 @@ class NodeSocket implements Socket {
 
   constructor(url: string, files: TlsFiles | undefined, token: string | undefined, events: SocketEvents) {
     this.#events = events;
-    this.#timer = setTimeout(() => this.#fail(new ConnectError("io", `no connection within ${DIAL_TIMEOUT} ms`)), DIAL_TIMEOUT);
+    this.#timer = setTimeout(
+      () => this.#fail(new ConnectError("io", `no connection within ${DIAL_TIMEOUT} ms`)),
+      DIAL_TIMEOUT,
+    );
     void this.#open(new URL(url), files, token);
   }
 
@@ -93,7 +96,9 @@ class NodeSocket implements Socket {
       this.#fail(new ConnectError("http", `the upgrade was refused with HTTP ${status}`, status));
     });
     socket.on("error", (error) => this.#failed(error));
-    socket.on("close", (code, reason) => this.#end()?.lost(code === 1005 || code === 1006 ? undefined : code, reason.toString()));
+    socket.on("close", (code, reason) =>
+      this.#end()?.lost(code === 1005 || code === 1006 ? undefined : code, reason.toString()),
+    );
   }
 
   #opened(): void {

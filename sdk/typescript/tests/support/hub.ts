@@ -11,7 +11,8 @@ import { fileURLToPath } from "node:url";
 import { connect, type Agent, type NodeOptions } from "../../src/node.js";
 
 /** The hub's binary: `AGENT_REACH_BIN`, else the debug build of this repository. */
-export const BINARY = process.env["AGENT_REACH_BIN"] ?? fileURLToPath(new URL("../../../../../target/debug/agent-reach", import.meta.url));
+export const BINARY =
+  process.env["AGENT_REACH_BIN"] ?? fileURLToPath(new URL("../../../../../target/debug/agent-reach", import.meta.url));
 
 interface Ready {
   agents: string;
@@ -39,7 +40,8 @@ export class Hub {
   /** The certificate files of a name, made where there are none. */
   tls(name: string): { ca: string; cert: string; key: string } {
     const file = (suffix: string): string => join(this.dir, "agents", `${name}${suffix}`);
-    if (!existsSync(file(".pem"))) execFileSync(BINARY, ["certs", "issue", name, "--dir", this.dir], { stdio: "ignore" });
+    if (!existsSync(file(".pem")))
+      execFileSync(BINARY, ["certs", "issue", name, "--dir", this.dir], { stdio: "ignore" });
     return { ca: join(this.dir, "ca.pem"), cert: file(".pem"), key: file("-key.pem") };
   }
 

@@ -95,7 +95,11 @@ export class Rig {
   /** Asks for `a.b`. */
   open(key: number, spec: Partial<CallSpec> = {}): void {
     const header = { capability: "a.b", ...spec.header };
-    this.input({ is: "open", key, spec: { budget: undefined, window: undefined, payload: { bytes: value(key) }, ...spec, header } });
+    this.input({
+      is: "open",
+      key,
+      spec: { budget: undefined, window: undefined, payload: { bytes: value(key) }, ...spec, header },
+    });
   }
 
   /** Lets so much time pass, with every timer on its moment. */
