@@ -27,7 +27,7 @@ demo: ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
 	$(CARGO) build --locked --bin agent-reach
 	target/debug/agent-reach demo $(DEMO_ARGS)
 
-test: tools rules fmt-check lint doc build unit deny ## Everything that has to be green before a merge
+test: tools rules fmt-check lint doc build unit sdk-python sdk-typescript deny ## Everything that has to be green before a merge
 
 # Prometheus' own checker, for the rules and boards in dashboards/. Debian has it in a package, which is unpacked here and
 # not installed: its service would be started.
