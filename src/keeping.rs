@@ -178,7 +178,7 @@ impl Keeping {
             Fact::TaskEnded { callback: true } => self.wake.notify_one(),
             // What the hub itself answered is for the audit alone.
             Fact::CallEnded { mode, outcome, record: Some(call), .. } if self.records && !call.by_hub => {
-                let (call, mode, outcome) = (Arc::clone(call), mode.as_str(), outcome.as_str());
+                let (mode, outcome) = (mode.as_str(), outcome.as_str());
                 self.store.record(Record { call, mode, outcome });
             }
             Fact::CallEnded { .. }

@@ -262,7 +262,7 @@ impl Reloader {
     /// Has it written down.
     fn note(&self, order: Option<Order>, live: &Live, outcome: &Result<Reloaded, String>) {
         let Some(audit) = &self.audit else { return };
-        audit.reloaded(Reload {
+        audit.reloaded(&Reload {
             trigger: match order {
                 Some(Order::Operator(_)) => Trigger::Call,
                 Some(Order::Signal) => Trigger::Signal,

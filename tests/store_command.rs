@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use agent_reach::store::StoreOptions;
-use agent_reach_core::StoreNews;
+use agent_reach_core::{CallId, StoreNews};
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use world::{end, ended, id, new, next, open, record, task};
+use world::{called, end, ended, id, new, next, open, record, task};
 
 fn command(arguments: &[&str], path: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agent-reach"));
@@ -48,12 +48,12 @@ fn a_store_is_checked_counted_and_exported_beside_its_hub() {
         (&json!("Y2FsbCAy"), &json!(null))
     );
 
-    store.record(record(10));
+    store.record(record(&called(10)));
     store.close().unwrap();
     let exported = lines(&command(&["export"], &options.path));
     assert_eq!(exported.len(), 3);
     assert_eq!(exported[0]["task"].get("call"), None);
-    assert_eq!(exported[2]["record"]["call_id"], json!("call-10"));
+    assert_eq!(exported[2]["record"]["call_id"], json!(&*CallId::new(7, 10)));
 }
 
 #[test]

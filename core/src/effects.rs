@@ -7,6 +7,7 @@ use agent_reach_protocol::{CallMode, ErrorCode};
 use crate::input::ConnectionId;
 use crate::spans::CallTrace;
 use crate::store::{Ask, Change, TaskId};
+use crate::text::CallId;
 use crate::trace_id::TraceId;
 
 /// What one `handle` asks of the shell. The shell keeps one and clears it after use.
@@ -127,7 +128,7 @@ impl Tier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
     /// Hub-wide name of the call.
-    pub call_id: Arc<str>,
+    pub call_id: CallId,
     /// Of a task, its name.
     pub task: Option<TaskId>,
     /// One intent of the caller.
@@ -210,7 +211,7 @@ pub enum Fact {
         /// From CALL to the end, in microseconds.
         total_us: u64,
         /// What is written down of it; none where nobody wants records.
-        record: Option<Arc<CallRecord>>,
+        record: Option<Box<CallRecord>>,
     },
     /// A watch, which is a call to the hub itself, ended.
     WatchEnded {
@@ -219,7 +220,7 @@ pub enum Fact {
         /// From CALL to the end, in microseconds.
         total_us: u64,
         /// As of any call.
-        record: Option<Arc<CallRecord>>,
+        record: Option<Box<CallRecord>>,
     },
     /// Somebody did to another's agent, or to a task, what is to be answered for.
     Act {

@@ -19,6 +19,7 @@ use crate::registry::Asked;
 use crate::session::Lane;
 use crate::store::TaskId;
 use crate::tasks::TaskView;
+use crate::text::CallId;
 use crate::time::Now;
 use crate::trace_id::TraceId;
 use crate::views::{AgentView, CallView, Event, WatchFilter, pack};
@@ -28,7 +29,7 @@ use crate::views::{AgentView, CallView, Event, WatchFilter, pack};
 pub(crate) struct Watch {
     pub(crate) agent: usize,
     pub(crate) id: u64,
-    pub(crate) call_id: String,
+    pub(crate) call_id: CallId,
     pub(crate) request_id: String,
     /// As asked for, and in which trace; where it is started, when.
     pub(crate) capability: Arc<str>,
@@ -49,7 +50,7 @@ impl Watch {
         id: u64,
         credit: u64,
         filter: WatchFilter,
-        ids: (String, String),
+        ids: (CallId, String),
     ) -> Self {
         let (call_id, request_id) = ids;
         Self {
@@ -248,7 +249,7 @@ impl Hub {
         let watch = self.watches.try_remove(index)?;
         self.watch_waiting = self.watch_waiting.saturating_sub(watch.waiting_bytes);
         let Watch { agent, started, trace, .. } = watch;
-        let ids = (&*watch.call_id, &*watch.request_id);
+        let ids = (watch.call_id, &*watch.request_id);
         let record = self.record_by_hub(turn.now, agent, ids, &watch.capability, started, trace);
         turn.fx.facts.push(Fact::WatchEnded { outcome, total_us: turn.now.micros_since(started), record });
         Some(watch)

@@ -64,5 +64,6 @@ pub use store::{
     Answer, Ask, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question, StoreNews,
     TaskEnd, TaskId, TaskRow, TaskState,
 };
+pub use text::CallId;
 pub use time::Now;
 pub use trace_id::TraceId;

@@ -184,8 +184,8 @@ pub(crate) fn read_text<'a>(body: Option<&'a [u8]>, key: &str) -> Result<&'a str
 
 impl Hub {
     /// The hub-wide id of a call.
-    pub(crate) fn call_id(&self, number: u64) -> String {
-        CallId::new(self.epoch(), number).to_string()
+    pub(crate) fn call_id(&self, number: u64) -> CallId {
+        CallId::new(self.epoch(), number)
     }
 
     fn number_of(&self, call_id: &str) -> Option<u64> {
@@ -264,7 +264,7 @@ impl Hub {
         let capability: Arc<str> = name.into();
         let request_id = asked.request_id.unwrap_or(&made);
         let record =
-            self.record_by_hub(turn.now, key, (&call_id, request_id), &capability, turn.now, asked.trace);
+            self.record_by_hub(turn.now, key, (call_id, request_id), &capability, turn.now, asked.trace);
         turn.fx.facts.push(Fact::CallEnded {
             capability: Some(capability),
             mode: CallMode::Call,
@@ -281,14 +281,14 @@ impl Hub {
         &self,
         now: Now,
         key: usize,
-        (call_id, request_id): (&str, &str),
+        (call_id, request_id): (CallId, &str),
         capability: &Arc<str>,
         started: Now,
         trace: Option<TraceId>,
-    ) -> Option<Arc<CallRecord>> {
+    ) -> Option<Box<CallRecord>> {
         let agent = self.registry.agents.get(key).filter(|_| self.settings.records)?;
-        Some(Arc::new(CallRecord {
-            call_id: call_id.into(),
+        Some(Box::new(CallRecord {
+            call_id,
             task: None,
             request_id: request_id.into(),
             caller: Arc::clone(&agent.id),

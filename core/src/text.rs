@@ -3,20 +3,23 @@
 use std::fmt;
 use std::ops::Deref;
 
+use serde::{Serialize, Serializer};
+
 /// Digits of an epoch.
 const EPOCH_LEN: usize = 8;
 /// Longest [`CallId`]: the epoch, a dash, sixteen digits.
 const CALL_ID_MAX: usize = EPOCH_LEN + 1 + 16;
 
 /// The hub-wide id of a call: the hub's epoch and the call's number, in hexadecimal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallId {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId {
     text: [u8; CALL_ID_MAX],
     len: usize,
 }
 
 impl CallId {
-    pub(crate) fn new(epoch: u32, number: u64) -> Self {
+    /// The id of a call. `epoch`: the hub's, one for each of its lives.
+    pub fn new(epoch: u32, number: u64) -> Self {
         let mut text = [b'-'; CALL_ID_MAX];
         let (head, tail) = text.split_at_mut(EPOCH_LEN);
         digits(u64::from(epoch), head);
@@ -40,6 +43,12 @@ pub(crate) fn digits(number: u64, room: &mut [u8]) {
 impl fmt::Display for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self)
+    }
+}
+
+impl Serialize for CallId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
     }
 }
 

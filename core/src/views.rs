@@ -14,6 +14,7 @@ use crate::registry::{Agent, Reported};
 use crate::routing::{Exclusion, Note};
 use crate::store::TaskId;
 use crate::tasks::TaskView;
+use crate::text::CallId;
 use crate::time::Now;
 use crate::traces::{Log, Step, Trace};
 
@@ -81,7 +82,7 @@ struct AgentDetails<'a> {
 struct OpenLegView<'a> {
     capability: &'a str,
     caller: Option<&'a str>,
-    call_id: Option<String>,
+    call_id: Option<CallId>,
     state: &'static str,
     age_ms: u64,
     attempt: u32,
@@ -246,7 +247,7 @@ const TARGETS_SHOWN: usize = 100;
 /// One open call.
 #[derive(Debug, Serialize)]
 pub(crate) struct CallView<'a> {
-    call_id: String,
+    call_id: CallId,
     request_id: &'a str,
     caller: &'a str,
     capability: &'a str,
@@ -366,7 +367,7 @@ impl WatchFilter {
 /// One trace.
 #[derive(Debug, Serialize)]
 pub(crate) struct TraceView<'a> {
-    call_id: String,
+    call_id: CallId,
     request_id: &'a str,
     caller: &'a str,
     capability: &'a str,

@@ -1,6 +1,4 @@
-//! What the audit is told: as little as possible is copied or turned into text on the thread that tells it.
-
-use std::sync::Arc;
+//! What the audit is told. Nothing is copied: who tells it makes the line.
 
 use agent_reach_core::{CallRecord, Fact, Outcome};
 use agent_reach_protocol::CallMode;
@@ -42,21 +40,21 @@ pub struct Reload {
 
 /// One line of the audit, before it is one.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum Event<'a> {
     Started { policy_version: u64 },
-    Call { record: Arc<CallRecord>, mode: CallMode, outcome: Outcome, ms: u64 },
-    Refused { identity: Arc<str>, agent: Box<str>, reason: &'static str },
-    Certificate { identity: Box<str>, reason: &'static str },
-    Registered { agent: Arc<str>, identity: Arc<str>, replaced: bool },
-    Left { agent: Arc<str>, identity: Arc<str>, reason: &'static str },
-    Act { capability: &'static str, agent: Arc<str>, identity: Arc<str>, subject: Arc<str> },
-    Reload(Box<Reload>),
-    Stopped,
+    Call { record: &'a CallRecord, mode: CallMode, outcome: Outcome, ms: u64 },
+    Refused { identity: &'a str, agent: &'a str, reason: &'static str },
+    Certificate { identity: &'a str, reason: &'static str },
+    Registered { agent: &'a str, identity: &'a str, replaced: bool },
+    Left { agent: &'a str, identity: &'a str, reason: &'static str },
+    Act { capability: &'static str, agent: &'a str, identity: &'a str, subject: &'a str },
+    Reload(&'a Reload),
+    Stopped { dropped: u64 },
 }
 
-impl Event {
+impl<'a> Event<'a> {
     /// What the audit says of a fact.
-    pub(super) fn of(fact: &Fact) -> Option<Self> {
+    pub(super) fn of(fact: &'a Fact) -> Option<Self> {
         Some(match fact {
             Fact::CallEnded { record: Some(record), mode, outcome, total_us, .. } => {
                 let ms = match record.task {
@@ -64,31 +62,19 @@ impl Event {
                     Some(_) => record.ended_ms.saturating_sub(record.started_ms),
                     None => total_us / 1000,
                 };
-                Self::Call { record: Arc::clone(record), mode: *mode, outcome: *outcome, ms }
+                Self::Call { record, mode: *mode, outcome: *outcome, ms }
             }
-            Fact::WatchEnded { record: Some(record), outcome, total_us } => Self::Call {
-                record: Arc::clone(record),
-                mode: CallMode::Call,
-                outcome: *outcome,
-                ms: total_us / 1000,
-            },
-            Fact::Registered { agent, identity, replaced } => Self::Registered {
-                agent: Arc::clone(agent),
-                identity: Arc::clone(identity),
-                replaced: *replaced,
-            },
-            Fact::Refused { identity, agent, reason } => {
-                Self::Refused { identity: Arc::clone(identity), agent: agent.as_str().into(), reason }
+            Fact::WatchEnded { record: Some(record), outcome, total_us } => {
+                Self::Call { record, mode: CallMode::Call, outcome: *outcome, ms: total_us / 1000 }
             }
-            Fact::Left { agent, identity, reason } => {
-                Self::Left { agent: Arc::clone(agent), identity: Arc::clone(identity), reason }
+            Fact::Registered { agent, identity, replaced } => {
+                Self::Registered { agent, identity, replaced: *replaced }
             }
-            Fact::Act { capability, agent, identity, subject } => Self::Act {
-                capability,
-                agent: Arc::clone(agent),
-                identity: Arc::clone(identity),
-                subject: Arc::clone(subject),
-            },
+            Fact::Refused { identity, agent, reason } => Self::Refused { identity, agent, reason },
+            Fact::Left { agent, identity, reason } => Self::Left { agent, identity, reason },
+            Fact::Act { capability, agent, identity, subject } => {
+                Self::Act { capability, agent, identity, subject }
+            }
             Fact::CallEnded { record: None, .. }
             | Fact::WatchEnded { record: None, .. }
             | Fact::Liveness { .. }
@@ -98,26 +84,5 @@ impl Event {
             | Fact::Dedupe(_)
             | Fact::Retry(_) => return None,
         })
-    }
-
-    /// About how much memory it takes. Bytes.
-    pub(super) fn size(&self) -> u64 {
-        let texts = match self {
-            Self::Started { .. } | Self::Stopped => 0,
-            Self::Call { record, .. } => {
-                let texts = [&record.call_id, &record.request_id, &record.caller, &record.capability];
-                let texts = texts.into_iter().chain(&record.target).map(|text| text.len()).sum::<usize>();
-                let targets = record.targets.iter().map(|target| target.len() + size_of::<Arc<str>>());
-                size_of::<CallRecord>() + texts + targets.sum::<usize>()
-            }
-            Self::Refused { identity, agent, .. } => identity.len() + agent.len(),
-            Self::Certificate { identity, .. } => identity.len(),
-            Self::Registered { agent, identity, .. } | Self::Left { agent, identity, .. } => {
-                agent.len() + identity.len()
-            }
-            Self::Act { agent, identity, subject, .. } => agent.len() + identity.len() + subject.len(),
-            Self::Reload(reload) => size_of::<Reload>() + reload.problem.as_ref().map_or(0, String::len),
-        };
-        (size_of::<Self>() + texts) as u64
     }
 }

@@ -43,8 +43,6 @@ pub(super) struct Counters {
     pub(super) failed: AtomicU64,
     pub(super) records_written: AtomicU64,
     pub(super) records_dropped: AtomicU64,
-    /// Records that wait to be written. Bytes.
-    pub(super) records_waiting: AtomicU64,
     /// Questions that wait to be answered.
     pub(super) asks_waiting: AtomicU64,
     pub(super) swept: AtomicU64,

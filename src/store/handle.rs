@@ -12,6 +12,7 @@ use crate::callbacks::Busy;
 
 use super::figures::Counters;
 use super::job::Errand;
+use super::records::Records;
 use super::sqlite::SqliteFile;
 use super::threads::{Ends, Shared, ToDesk, ToReader, start, unix_ms};
 use super::{
@@ -31,7 +32,7 @@ pub struct StoreHandle {
 struct Inner {
     ends: Ends,
     counters: Arc<Counters>,
-    records_most: u64,
+    records: Arc<Records>,
 }
 
 impl Drop for Inner {
@@ -75,10 +76,11 @@ impl StoreHandle {
         let restored = restore(&mut *writer, unix_ms())?;
         let counters = Arc::new(Counters::default());
         counters.note(writer.counts(), writer.log_bytes());
-        let records_most = options.records_waiting as u64;
-        let shared = Shared { options, counters: Arc::clone(&counters), sink: Arc::new(sink), open };
+        let records = Arc::new(Records::new(options.records_waiting));
+        let (counted, gathered) = (Arc::clone(&counters), Arc::clone(&records));
+        let shared = Shared { options, counters: counted, records: gathered, sink: Arc::new(sink), open };
         let ends = start(&shared, writer, reader)?;
-        Ok((Self { inner: Arc::new(Inner { ends, counters, records_most }) }, restored))
+        Ok((Self { inner: Arc::new(Inner { ends, counters, records }) }, restored))
     }
 
     /// Takes changes, whose numbers count up. What comes of them is told to the sink.
@@ -99,16 +101,9 @@ impl StoreHandle {
     }
 
     /// Takes a record, which is written within [`StoreOptions::records_every`], or dropped and counted where too many wait.
-    pub fn record(&self, record: Record) {
-        let counters = &self.inner.counters;
-        let size = record.size() as u64;
-        if counters.records_waiting.load(Relaxed).saturating_add(size) > self.inner.records_most {
-            counters.records_dropped.fetch_add(1, Relaxed);
-            return;
-        }
-        counters.records_waiting.fetch_add(size, Relaxed);
-        if self.inner.ends.records.send(record).is_err() {
-            counters.records_dropped.fetch_add(1, Relaxed);
+    pub fn record(&self, record: Record<'_>) {
+        if !self.inner.records.add(record) {
+            self.inner.counters.records_dropped.fetch_add(1, Relaxed);
         }
     }
 

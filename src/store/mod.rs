@@ -15,6 +15,7 @@ mod job;
 pub mod memory;
 mod options;
 mod record;
+mod records;
 pub mod sqlite;
 mod threads;
 

@@ -1,31 +1,19 @@
 //! What is written down about a call or task once it has ended.
 
-use std::sync::Arc;
-
 use agent_reach_core::CallRecord;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, StoreErrorKind};
 
 /// One call or task, for whoever asks afterwards what happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
     /// What the hub says of it.
-    pub call: Arc<CallRecord>,
+    pub call: &'a CallRecord,
     /// `call`, `task` or `notify`.
     pub mode: &'static str,
     /// `completed`, or an error code.
     pub outcome: &'static str,
-}
-
-impl Record {
-    /// About how much memory it takes. Bytes.
-    pub fn size(&self) -> usize {
-        let CallRecord { call_id, request_id, caller, target, capability, .. } = &*self.call;
-        let texts = [call_id, request_id, caller, capability];
-        let texts = texts.into_iter().chain(target).map(|text| text.len()).sum::<usize>();
-        size_of::<Self>() + size_of::<CallRecord>() + texts
-    }
 }
 
 /// A record as it is read back.
@@ -59,8 +47,11 @@ pub struct StoredRecord {
 type Row<'a> =
     (&'a str, Option<String>, &'a str, &'a str, Option<&'a str>, &'a str, &'a str, u64, u64, &'a str, u32);
 
+/// What a block begins with: how many records follow, in four bytes.
+const HEADER: [u8; 5] = [0xdd, 0, 0, 0, 0];
+
 /// Records that were gathered and are stored as one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordBlock {
     /// When the first of them ended. Milliseconds since the Unix epoch.
     pub first_ms: u64,
@@ -73,18 +64,36 @@ pub struct RecordBlock {
 }
 
 impl RecordBlock {
-    /// The block of some records; `None` without any.
-    pub fn of(records: &[Record]) -> Option<Self> {
-        let ends = || records.iter().map(|record| record.call.ended_ms);
-        let rows: Vec<Row<'_>> = records.iter().map(row).collect();
-        // Writing texts and numbers into memory does not fail.
-        let bytes = rmp_serde::to_vec(&rows).ok()?;
-        Some(Self {
-            first_ms: ends().min()?,
-            last_ms: ends().max()?,
-            count: u32::try_from(records.len()).unwrap_or(u32::MAX),
-            bytes,
-        })
+    /// Adds one. `false`: there is no room for more.
+    pub fn add(&mut self, record: Record<'_>) -> bool {
+        let Some(count) = self.count.checked_add(1) else { return false };
+        let before = self.bytes.len();
+        if before == 0 {
+            self.bytes.extend_from_slice(&HEADER);
+        }
+        if rmp_serde::encode::write(&mut self.bytes, &row(record)).is_err() {
+            // Writing texts and numbers into memory does not fail; half of one would spoil the others.
+            self.bytes.truncate(before);
+            return false;
+        }
+        let [kind, ..] = HEADER;
+        let [a, b, c, d] = count.to_be_bytes();
+        if let Some(header) = self.bytes.first_chunk_mut() {
+            *header = [kind, a, b, c, d];
+        }
+        let ended = record.call.ended_ms;
+        self.first_ms = if self.count == 0 { ended } else { self.first_ms.min(ended) };
+        self.last_ms = self.last_ms.max(ended);
+        self.count = count;
+        true
+    }
+
+    /// Empties it, and keeps at most so much of its memory. Bytes.
+    pub(super) fn clear(&mut self, keep: usize) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes.shrink_to(keep);
+        *self = Self { bytes, ..Self::default() };
     }
 
     /// The records in it.
@@ -97,7 +106,7 @@ impl RecordBlock {
     }
 }
 
-fn row(record: &Record) -> Row<'_> {
+fn row(record: Record<'_>) -> Row<'_> {
     let Record { call, mode, outcome } = record;
     (
         &call.call_id,

@@ -13,14 +13,13 @@ use agent_reach_core::{Answer, Ask, StoreNews};
 use super::desk::Desk;
 use super::figures::Counters;
 use super::job::{Batch, Done, Errand, Job, Left};
-use super::{OpenStore, Record, RecordBlock, Store, StoreError, StoreErrorKind, StoreOptions, SweepBounds};
+use super::records::Records;
+use super::{OpenStore, RecordBlock, Store, StoreError, StoreErrorKind, StoreOptions, SweepBounds};
 
 /// Most bytes of bodies that a step of the sweep removes.
 const SWEEP_BYTES: usize = 4 << 20;
 /// What has been expired for so long is removed with less regard for the others.
 const LATE_MS: u64 = 3_600_000;
-/// Most blocks of records that are made at once.
-const MOST_RECORDS: usize = 65_536;
 
 /// Who hears the news. Called on the store's threads.
 pub(super) type Sink = Arc<dyn Fn(StoreNews) + Send + Sync>;
@@ -47,7 +46,6 @@ pub(super) enum ToReader {
 pub(super) struct Ends {
     pub(super) desk: Sender<ToDesk>,
     pub(super) reader: Sender<ToReader>,
-    pub(super) records: Sender<Record>,
 }
 
 /// What all of them share.
@@ -55,6 +53,7 @@ pub(super) struct Ends {
 pub(super) struct Shared {
     pub(super) options: StoreOptions,
     pub(super) counters: Arc<Counters>,
+    pub(super) records: Arc<Records>,
     pub(super) sink: Sink,
     pub(super) open: Arc<dyn OpenStore>,
 }
@@ -77,12 +76,12 @@ pub(super) fn start(
     let (to_desk, at_desk) = channel();
     let (to_reader, at_reader) = channel();
     let (to_writer, at_writer) = channel();
-    let (to_records, records) = channel();
     let writing = Writing {
         keeper: Keeper { open: Arc::clone(&shared.open), store: Some(writer), writes: true },
         options: shared.options.clone(),
         counters: Arc::clone(&shared.counters),
-        records,
+        records: Arc::clone(&shared.records),
+        block: RecordBlock::default(),
         done: to_desk.clone(),
     };
     let reading = Reading {
@@ -98,7 +97,7 @@ pub(super) fn start(
     };
     let deciding = shared.clone();
     spawn("store-desk", move || decide(deciding, &at_desk, threads))?;
-    Ok(Ends { desk: to_desk, reader: to_reader, records: to_records })
+    Ok(Ends { desk: to_desk, reader: to_reader })
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
@@ -216,7 +215,8 @@ struct Writing {
     keeper: Keeper,
     options: StoreOptions,
     counters: Arc<Counters>,
-    records: Receiver<Record>,
+    records: Arc<Records>,
+    block: RecordBlock,
     done: Sender<ToDesk>,
 }
 
@@ -279,14 +279,15 @@ impl Writing {
     }
 
     fn records(&mut self) -> Result<(), StoreError> {
-        let records: Vec<Record> = self.records.try_iter().take(MOST_RECORDS).collect();
-        let Some(block) = RecordBlock::of(&records) else { return Ok(()) };
-        let bytes: usize = records.iter().map(Record::size).sum();
-        let done = self.keeper.with(|store| store.write_records(&block));
+        let block = &mut self.block;
+        self.records.take(block);
+        if block.count == 0 {
+            return Ok(());
+        }
+        let done = self.keeper.with(|store| store.write_records(block));
         let count =
             if done.is_ok() { &self.counters.records_written } else { &self.counters.records_dropped };
-        count.fetch_add(records.len() as u64, Relaxed);
-        self.counters.records_waiting.fetch_sub(bytes as u64, Relaxed);
+        count.fetch_add(u64::from(block.count), Relaxed);
         done
     }
 }

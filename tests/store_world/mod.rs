@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary takes what it needs")]
 
 use agent_reach::store::{Record, Restored, StoreHandle, StoreOptions, SweepBounds};
-use agent_reach_core::{CallRecord, Change, KeptCall, NewTask, StoreNews, TaskEnd, TaskId};
+use agent_reach_core::{CallId, CallRecord, Change, KeptCall, NewTask, StoreNews, TaskEnd, TaskId};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -59,25 +59,25 @@ pub(crate) fn call(request_id: &str, until: u64) -> KeptCall {
     }
 }
 
-pub(crate) fn record(number: u64) -> Record {
-    Record {
-        call: Arc::new(CallRecord {
-            call_id: format!("call-{number}").into(),
-            task: number.is_multiple_of(2).then(|| id(number)),
-            request_id: format!("request-{number}").into(),
-            caller: "caller".into(),
-            target: number.is_multiple_of(3).then(|| "worker".into()),
-            capability: "text.count".into(),
-            started_ms: number,
-            ended_ms: number + 5,
-            attempts: 1,
-            targets: [].into(),
-            trace: None,
-            by_hub: false,
-        }),
-        mode: "task",
-        outcome: "completed",
+pub(crate) fn called(number: u64) -> CallRecord {
+    CallRecord {
+        call_id: CallId::new(7, number),
+        task: number.is_multiple_of(2).then(|| id(number)),
+        request_id: format!("request-{number}").into(),
+        caller: "caller".into(),
+        target: number.is_multiple_of(3).then(|| "worker".into()),
+        capability: "text.count".into(),
+        started_ms: number,
+        ended_ms: number + 5,
+        attempts: 1,
+        targets: [].into(),
+        trace: None,
+        by_hub: false,
     }
+}
+
+pub(crate) fn record(call: &CallRecord) -> Record<'_> {
+    Record { call, mode: "task", outcome: "completed" }
 }
 
 pub(crate) fn new(task: NewTask) -> Change {

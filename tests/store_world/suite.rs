@@ -3,11 +3,12 @@
 use agent_reach::callbacks::Busy;
 use agent_reach::store::{KeptKey, RecordBlock, Store, SweepBounds, restore};
 use agent_reach_core::{
-    Answer, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow, TaskState,
+    Answer, CallId, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow,
+    TaskState,
 };
 use bytes::Bytes;
 
-use super::world::{IDENTITY, NEVER, bounds, call, end, ended, id, kept, new, receipt, record, task, text};
+use super::world::*;
 
 /// The lives of one store.
 pub(crate) trait Lives {
@@ -359,7 +360,12 @@ pub(crate) fn a_receipt_of_the_caller_ends_deliveries(lives: &mut dyn Lives) {
 
 pub(crate) fn records_come_back_in_blocks_and_the_oldest_go_first(lives: &mut dyn Lives) {
     let store = lives.open();
-    let block = |from: u64| RecordBlock::of(&[record(from), record(from + 1)]).unwrap();
+    let block = |from: u64| {
+        let mut block = RecordBlock::default();
+        // In whatever order they end.
+        assert!(block.add(record(&called(from + 1))) && block.add(record(&called(from))));
+        block
+    };
     for from in [10, 20, 30, 40] {
         store.write_records(&block(from)).unwrap();
     }
@@ -369,8 +375,8 @@ pub(crate) fn records_come_back_in_blocks_and_the_oldest_go_first(lives: &mut dy
     let next = store.records(found[1].0, 9).unwrap();
     assert_eq!(next.iter().map(|(_, block)| block.first_ms).collect::<Vec<_>>(), [35, 45]);
     let records = next[1].1.records().unwrap();
-    assert_eq!((&*records[0].call_id, records[1].ended_ms), ("call-40", 46));
-    assert_eq!(records[0].task, Some(id(40).to_string()));
+    assert_eq!((&*records[1].call_id, records[0].ended_ms), (&*CallId::new(7, 40), 46));
+    assert_eq!((records.len(), &records[1].task), (2, &Some(id(40).to_string())));
     let two = (block(30).bytes.len() + block(40).bytes.len()) as u64;
     assert_eq!(store.stats().unwrap().records, 8);
     // The first block is too old; of the others there is room for two.

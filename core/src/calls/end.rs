@@ -14,7 +14,6 @@ use crate::effects::{CallRecord, DedupeOutcome, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::idempotency::Kept;
 use crate::session::Lane;
-use crate::text::CallId;
 use crate::time::{Now, Timer};
 use crate::traces::{Step, Trace};
 
@@ -239,12 +238,12 @@ impl Hub {
     }
 
     /// What is written down of an ended call.
-    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<Arc<CallRecord>> {
+    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<Box<CallRecord>> {
         let task = call.task.as_deref();
         let earlier = task.map_or(0, |task| task.earlier);
         self.settings.records.then(|| {
-            Arc::new(CallRecord {
-                call_id: (&*CallId::new(self.epoch(), call.number)).into(),
+            Box::new(CallRecord {
+                call_id: self.call_id(call.number),
                 task: task.map(|task| task.id),
                 request_id: Arc::clone(&call.request_id),
                 caller: Arc::clone(&call.caller),
@@ -338,7 +337,7 @@ impl Hub {
         end: End,
     ) -> (Bytes, bool) {
         let Some(call) = self.calls.get(call_index) else { return (Bytes::new(), false) };
-        let call_id = CallId::new(self.epoch(), call.number);
+        let call_id = self.call_id(call.number);
         let load = tried.map(|tried| tried.load);
         let route = (end != End::Summary).then(|| call.note.line(call.directed, load));
         let processed = tried.and_then(|tried| Some(tried.ended_at.ms_since(tried.accepted_at?)));
@@ -396,7 +395,7 @@ impl Hub {
     ) -> Option<CallRecord> {
         let number = self.number();
         let made = request_id.is_none().then(|| self.made_request_id(number));
-        let call_id = CallId::new(self.epoch(), number);
+        let call_id = self.call_id(number);
         let route = refusal.note.map(|note| note.line(false, None));
         let result = CallResult {
             id: Some(id),
@@ -415,7 +414,7 @@ impl Hub {
         let (caller, capability): (Arc<str>, Arc<str>) = (Arc::clone(&agent.id), capability.into());
         let now_ms = self.unix(turn.now);
         let record = self.settings.records.then(|| CallRecord {
-            call_id: (&*call_id).into(),
+            call_id,
             task: None,
             request_id: Arc::clone(&request_id),
             caller: Arc::clone(&caller),
@@ -448,7 +447,7 @@ impl Hub {
             accept_us: None,
             process_us: None,
             total_us: 0,
-            record: record.map(Arc::new),
+            record: record.map(Box::new),
         });
     }
 }

@@ -17,7 +17,6 @@ use crate::calls::Call;
 use crate::effects::{Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::store::TaskId;
-use crate::text::CallId;
 use crate::time::Now;
 use crate::trace_id::TraceId;
 use crate::traces::Log;
@@ -165,7 +164,7 @@ impl Hub {
     /// Tells of a call that has ended.
     pub(crate) fn trace_end(&self, turn: &mut Turn<'_>, context: SpanContext, call: &Call, outcome: Outcome) {
         turn.fx.facts.push(Fact::CallTraced(Arc::new(CallTrace {
-            call_id: (&*CallId::new(self.epoch(), call.number)).into(),
+            call_id: (&*self.call_id(call.number)).into(),
             task: call.task.as_deref().map(|task| task.id),
             request_id: Arc::clone(&call.request_id),
             caller: Arc::clone(&call.caller),
@@ -195,7 +194,7 @@ impl Hub {
             return;
         };
         turn.fx.facts.push(Fact::CallTraced(Arc::new(CallTrace {
-            call_id: (&*CallId::new(self.epoch(), kept.number)).into(),
+            call_id: (&*self.call_id(kept.number)).into(),
             task: None,
             request_id: Arc::clone(&kept.request_id),
             caller: Arc::clone(&kept.caller),

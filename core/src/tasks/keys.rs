@@ -17,7 +17,6 @@ use crate::registry::Asked;
 use crate::session::Lane;
 use crate::settings::Durable;
 use crate::store::{Change, Kept, KeptCall, Question, TaskId, TaskRow};
-use crate::text::CallId;
 use crate::time::Now;
 
 impl Hub {
@@ -149,7 +148,7 @@ impl Hub {
             None => {
                 self.listen(waiter, row.id);
                 let number = self.number();
-                let call_id = CallId::new(self.epoch(), number);
+                let call_id = self.call_id(number);
                 let task_id = row.id.to_string();
                 let accept = Accept {
                     request_id: Some(&row.request_id),
