@@ -22,7 +22,11 @@ use crate::tasks::TaskView;
 use crate::text::CallId;
 use crate::time::Now;
 use crate::trace_id::TraceId;
-use crate::views::{AgentView, CallView, Event, WatchFilter, pack};
+use crate::views::{About, AgentView, Audience, CallView, Event, WatchFilter, pack};
+
+const fn about<'a>(subject: &'a str, agent_id: &'a str, capability: Option<&'a str>) -> About<'a> {
+    About { subject, agent_id, capability, task: None, audience: Audience::All }
+}
 
 /// One open watch.
 #[derive(Clone, Debug)]
@@ -255,24 +259,11 @@ impl Hub {
         Some(watch)
     }
 
-    /// Tells every watch of a subject.
-    pub(crate) fn announce(
-        &mut self,
-        turn: &mut Turn<'_>,
-        subject: &str,
-        agent_id: &str,
-        capability: Option<&str>,
-        task: Option<(&str, TaskId)>,
-        packed: Vec<u8>,
-    ) {
+    /// Tells every watch that wants to know.
+    pub(crate) fn announce(&mut self, turn: &mut Turn<'_>, about: &About<'_>, packed: Vec<u8>) {
         let packed = Bytes::from(packed);
-        let wanting: Vec<usize> = self
-            .watches
-            .iter()
-            .filter(|(_, watch)| watch.filter.wants(subject) && watch.filter.matches(agent_id, capability))
-            .filter(|(_, watch)| task.is_none_or(|(owner, task)| watch.filter.wants_task(owner, task)))
-            .map(|(index, _)| index)
-            .collect();
+        let wanting = self.watches.iter().filter(|(_, watch)| watch.filter.wants_event(about));
+        let wanting: Vec<usize> = wanting.map(|(index, _)| index).collect();
         for index in wanting {
             self.feed(turn, index, packed.clone());
         }
@@ -286,7 +277,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let id = Arc::clone(&agent.id);
         let packed = pack(&Event::Agent { event, agent: AgentView::brief(turn.now, agent) });
-        self.announce(turn, "agents", &id, None, None, packed);
+        self.announce(turn, &about("agents", &id, None), packed);
     }
 
     pub(crate) fn announce_left(&mut self, turn: &mut Turn<'_>, key: usize, reason: &'static str) {
@@ -296,7 +287,7 @@ impl Hub {
         let Some(agent) = self.registry.agents.get(key) else { return };
         let id = Arc::clone(&agent.id);
         let packed = pack(&Event::Left { event: "agent.disconnected", agent_id: &id, reason });
-        self.announce(turn, "agents", &id, None, None, packed);
+        self.announce(turn, &about("agents", &id, None), packed);
     }
 
     pub(crate) fn announce_call(&mut self, turn: &mut Turn<'_>, index: usize, event: &'static str) {
@@ -306,7 +297,7 @@ impl Hub {
         let Some(call) = self.calls.get(index) else { return };
         let (caller, capability) = (Arc::clone(&call.caller), Arc::clone(&call.capability));
         let packed = pack(&Event::Call { event, call: CallView::of(self, turn.now, call), outcome: None });
-        self.announce(turn, "calls", &caller, Some(&capability), None, packed);
+        self.announce(turn, &about("calls", &caller, Some(&capability)), packed);
     }
 
     pub(crate) fn announce_ended(&mut self, turn: &mut Turn<'_>, call: &Call, outcome: Outcome) {
@@ -315,6 +306,6 @@ impl Hub {
         }
         let view = CallView::of(self, turn.now, call);
         let packed = pack(&Event::Call { event: "call.ended", call: view, outcome: Some(outcome.as_str()) });
-        self.announce(turn, "calls", &call.caller, Some(&call.capability), None, packed);
+        self.announce(turn, &about("calls", &call.caller, Some(&call.capability)), packed);
     }
 }

@@ -319,6 +319,30 @@ pub(crate) enum Event<'a> {
     },
 }
 
+/// What an event is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    /// `agents`, `calls` or `tasks`.
+    pub(crate) subject: &'a str,
+    /// The agent, or the caller.
+    pub(crate) agent_id: &'a str,
+    pub(crate) capability: Option<&'a str>,
+    /// Whose task, and which.
+    pub(crate) task: Option<(&'a str, TaskId)>,
+    pub(crate) audience: Audience,
+}
+
+/// Who sees an event of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Whoever watches.
+    All,
+    /// Its own identity, watching its own tasks.
+    Owner,
+    /// Who watches everything.
+    Others,
+}
+
 /// What a watch wants to see; everything when absent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -341,6 +365,20 @@ impl WatchFilter {
     /// Of an identity's tasks, or of one of them.
     pub(crate) fn of_tasks(owner: Arc<str>, task: Option<TaskId>) -> Self {
         Self { owner: Some(owner), task, ..Self::default() }
+    }
+
+    /// Whether it wants to see an event about this.
+    pub(crate) fn wants_event(&self, about: &About<'_>) -> bool {
+        let of_task = |(owner, task)| self.wants_task(owner, task);
+        let is_for = match about.audience {
+            Audience::All => true,
+            Audience::Owner => self.owner.is_some(),
+            Audience::Others => self.owner.is_none(),
+        };
+        is_for
+            && self.wants(about.subject)
+            && self.matches(about.agent_id, about.capability)
+            && about.task.is_none_or(of_task)
     }
 
     /// Whether it wants to see a task of this identity.

@@ -155,6 +155,22 @@ fn a_watch_shows_what_is_there_and_every_step_from_then_on() {
 }
 
 #[test]
+fn who_watches_everything_sees_that_a_task_moves_and_not_what_it_says() {
+    let mut w = pair();
+    w.say("c", &Call { stream: true, ..task(1, "echo") });
+    w.write();
+    w.say("p", &accept(1));
+    w.write();
+    w.all_heard();
+    ask(&mut w, "p", 9, "hub.events.watch", &map(&[]));
+    w.say_bytes("p", agent_reach_protocol::encode(&chunk(1, 0), Some(&packed("half"))));
+    w.write();
+    let events = heard_values(&mut w, "p");
+    let progress = events.iter().find(|event| text(event, "event") == "task.progress").unwrap();
+    assert_eq!((text(progress, "task_id"), &progress["progress"]), (&*w.only_task(), &Value::Nil));
+}
+
+#[test]
 fn a_watch_of_a_task_that_is_over_begins_with_its_end() {
     let mut w = pair();
     w.say("c", &task(1, "echo"));

@@ -11,7 +11,7 @@ use super::end::EndedTask;
 use crate::calls::Call;
 use crate::hub::{Hub, Turn};
 use crate::store::{TaskId, TaskRow};
-use crate::views::{Event, WatchFilter, pack};
+use crate::views::{About, Audience, Event, WatchFilter, pack};
 
 /// One task.
 #[derive(Debug, Serialize)]
@@ -199,7 +199,7 @@ impl Hub {
         let Some(task) = &call.task else { return };
         let view = TaskView::of_open(self, turn, call, task);
         let packed = pack(&Event::Task { event, task: view });
-        self.announce_about(turn, index, packed);
+        self.announce_about(turn, index, Audience::All, packed);
     }
 
     pub(super) fn announce_progress(&mut self, turn: &mut Turn<'_>, index: usize, body: Option<&[u8]>) {
@@ -207,17 +207,22 @@ impl Hub {
             return;
         }
         let Some(task) = self.calls.get(index).and_then(|call| call.task.as_ref()) else { return };
-        let progress = body.filter(|body| body.len() <= PROGRESS_MAX).map(value_of);
-        let packed = pack(&Progress { event: "task.progress", task_id: &task.text, progress });
-        self.announce_about(turn, index, packed);
+        let progress = |progress| Progress { event: "task.progress", task_id: &task.text, progress };
+        let whole = pack(&progress(body.filter(|body| body.len() <= PROGRESS_MAX).map(value_of)));
+        // What is in it is its owner's alone, as results are.
+        let bare = pack(&progress(None));
+        self.announce_about(turn, index, Audience::Owner, whole);
+        self.announce_about(turn, index, Audience::Others, bare);
     }
 
-    fn announce_about(&mut self, turn: &mut Turn<'_>, index: usize, packed: Vec<u8>) {
+    fn announce_about(&mut self, turn: &mut Turn<'_>, index: usize, audience: Audience, packed: Vec<u8>) {
         let Some(call) = self.calls.get(index) else { return };
         let Some(task) = &call.task else { return };
         let (caller, capability) = (Arc::clone(&call.caller), Arc::clone(&call.capability));
         let (owner, id): (Arc<str>, TaskId) = (Arc::clone(&task.identity), task.id);
-        self.announce(turn, "tasks", &caller, Some(&capability), Some((&owner, id)), packed);
+        let (capability, task) = (Some(&*capability), Some((&*owner, id)));
+        let about = About { subject: "tasks", agent_id: &caller, capability, task, audience };
+        self.announce(turn, &about, packed);
     }
 
     pub(super) fn announce_task_end(&mut self, turn: &mut Turn<'_>, ended: &EndedTask, event: &'static str) {
@@ -226,7 +231,9 @@ impl Hub {
         }
         let row = &ended.row;
         let packed = pack(&Event::Task { event, task: TaskView::of_row(self.unix(turn.now), row) });
-        let about = Some((&*ended.identity, row.id));
-        self.announce(turn, "tasks", &row.agent, Some(&row.capability), about, packed);
+        let (capability, task) = (Some(&*row.capability), Some((&*ended.identity, row.id)));
+        let audience = Audience::All;
+        let about = About { subject: "tasks", agent_id: &row.agent, capability, task, audience };
+        self.announce(turn, &about, packed);
     }
 }
