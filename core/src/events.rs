@@ -17,7 +17,6 @@ use crate::effects::{Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::registry::Asked;
 use crate::session::Lane;
-use crate::store::TaskId;
 use crate::tasks::TaskView;
 use crate::text::CallId;
 use crate::time::Now;

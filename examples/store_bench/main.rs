@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agent_reach::store::{Record, StoreHandle, StoreOptions};
-use agent_reach_core::{CallRecord, Change, NewTask, StoreNews, TaskId};
+use agent_reach_core::{CallId, CallRecord, Change, NewTask, StoreNews, TaskId};
 use bytes::Bytes;
 
 /// Accepts that are measured at full speed.
@@ -153,28 +153,25 @@ fn report(what: &str, times: &mut [Duration]) {
 
 fn records(options: &StoreOptions) {
     let (store, _news) = open(options);
-    let record = Record {
-        call: Arc::new(CallRecord {
-            call_id: "0123456789abcdef-12345".into(),
-            task: None,
-            request_id: "0123456789abcdef0123456789abcdef".into(),
-            caller: "caller".into(),
-            target: Some("worker".into()),
-            capability: "text-analysis.sentiment".into(),
-            started_ms: 1_700_000_000_000,
-            ended_ms: 1_700_000_000_005,
-            attempts: 1,
-            targets: [].into(),
-            trace: None,
-            by_hub: false,
-        }),
-        mode: "call",
-        outcome: "completed",
+    let call = CallRecord {
+        call_id: CallId::new(7, 12_345),
+        task: None,
+        request_id: "0123456789abcdef0123456789abcdef".into(),
+        caller: "caller".into(),
+        target: Some("worker".into()),
+        capability: "text-analysis.sentiment".into(),
+        started_ms: 1_700_000_000_000,
+        ended_ms: 1_700_000_000_005,
+        attempts: 1,
+        targets: [].into(),
+        trace: None,
+        by_hub: false,
     };
+    let record = Record { call: &call, mode: "call", outcome: "completed" };
     let many = 20_000;
     let begun = Instant::now();
     for _ in 0..many {
-        store.record(record.clone());
+        store.record(record);
     }
     println!("a record: {:?} of the caller's time", begun.elapsed() / many);
     store.close().unwrap();
