@@ -313,7 +313,13 @@ mod tests {
                 policy.rules.iter().find(|rule| rule.identity.as_deref().is_none_or(|own| own == identity));
             rule.unwrap().call.iter().any(|pattern| pattern.covers(name))
         };
-        let changing = ["hub.agents.disconnect", "hub.config.reload", "hub.tasks.cancel", "order.create"];
+        let changing = [
+            "hub.agents.disconnect",
+            "hub.agents.drain",
+            "hub.config.reload",
+            "hub.tasks.cancel",
+            "order.create",
+        ];
         for name in changing {
             assert!(!calls("token:eve", name) && calls("token:op", name), "{name}");
         }

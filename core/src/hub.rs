@@ -20,6 +20,7 @@ use crate::effects::Effects;
 use crate::events::Watch;
 use crate::idempotency::Memory;
 use crate::input::{ConnectionId, Input};
+use crate::operators::Drained;
 use crate::outbound::{Batch, Outgoing, Spare};
 use crate::registration::Hellos;
 use crate::registry::{Asked, Registry};
@@ -89,6 +90,8 @@ pub struct Hub {
     pub(crate) open_bytes: usize,
     /// When the drain ends, while the hub drains.
     pub(crate) draining: Option<Now>,
+    /// Agents that operators drain.
+    pub(crate) drained: Drained,
     /// Bytes that wait for the credit of watches.
     pub(crate) watch_waiting: usize,
     pub(crate) next_call: u64,
@@ -128,6 +131,7 @@ impl Hub {
             outbound_bytes: 0,
             open_bytes: 0,
             draining: None,
+            drained: Drained::default(),
             watch_waiting: 0,
             next_call: 1,
             tasks: Tasks::new(settings.store),

@@ -26,6 +26,7 @@ mod meta;
 mod offer;
 mod offered;
 mod offering;
+mod operators;
 mod outbound;
 mod quota;
 mod registration;

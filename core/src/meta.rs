@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_reach_protocol::codec::{Entries, Value, read_one};
 use agent_reach_protocol::{
-    Call as Asking, CallMode, CallResult, ErrorCode, GoodbyeCode, Kind, ResultStatus, encode, limits, names,
+    Call as Asking, CallMode, CallResult, ErrorCode, Kind, ResultStatus, encode, limits, names,
 };
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use crate::calls::{Failure, Refusal};
 use crate::effects::{CallRecord, Fact, Outcome};
 use crate::events::{WATCHES_MAX, Watch};
 use crate::hub::{Hub, Turn};
+use crate::operators::unknown_agent;
 use crate::registry::Agent;
 use crate::session::Lane;
 use crate::text::CallId;
@@ -22,10 +23,11 @@ use crate::views::{
 };
 
 /// Every capability that the hub provides.
-pub const HUB_CAPABILITIES: [&str; 13] = [
+pub const HUB_CAPABILITIES: [&str; 14] = [
     "hub.agents.list",
     "hub.agents.get",
     "hub.agents.disconnect",
+    "hub.agents.drain",
     "hub.capabilities.list",
     "hub.calls.list",
     "hub.config.reload",
@@ -213,7 +215,8 @@ impl Hub {
         let answer = match name {
             "hub.agents.list" => self.list_agents(turn, &read(body)?, bound),
             "hub.agents.get" => self.get_agent(turn, read_text(body, "agent_id")?)?,
-            "hub.agents.disconnect" => self.disconnect_agent(turn, key, read_text(body, "agent_id")?)?,
+            "hub.agents.disconnect" => self.disconnect_agent(turn, key, body)?,
+            "hub.agents.drain" => self.drain_agent(turn, key, body)?,
             "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound),
             "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
             "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
@@ -322,33 +325,6 @@ impl Hub {
         let found = self.registry.find(agent_id).and_then(|key| Some((key, self.registry.agents.get(key)?)));
         let (key, agent) = found.ok_or_else(|| unknown_agent(agent_id))?;
         Ok(pack(&Answer { agent: AgentView::full(self, turn.now, key, agent) }))
-    }
-
-    /// The agent is told to come back, so that a stuck connection is replaced by a fresh one; who is to stay
-    /// away has its certificate revoked.
-    fn disconnect_agent(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: usize,
-        agent_id: &str,
-    ) -> Result<Vec<u8>, Refusal> {
-        #[derive(Serialize)]
-        struct Answer<'a> {
-            disconnected: &'a str,
-        }
-        let agent = self.registry.find(agent_id).and_then(|key| self.registry.agents.get(key));
-        let id = agent.and_then(|agent| agent.session).ok_or_else(|| unknown_agent(agent_id))?;
-        self.note_act(turn, key, "hub.agents.disconnect", agent_id);
-        self.goodbye(turn, id, GoodbyeCode::Draining, "disconnected by an operator", Some(1000));
-        self.leave(turn, id, "operator", false);
-        Ok(pack(&Answer { disconnected: agent_id }))
-    }
-
-    /// Tells of something that is to be answered for.
-    pub(crate) fn note_act(&self, turn: &mut Turn<'_>, key: usize, capability: &'static str, subject: &str) {
-        let Some(agent) = self.registry.agents.get(key) else { return };
-        let (agent, identity) = (Arc::clone(&agent.id), Arc::clone(&agent.identity));
-        turn.fx.facts.push(Fact::Act { capability, agent, identity, subject: subject.into() });
     }
 
     fn list_capabilities(&self, filter: &NameFilter, bound: usize) -> Vec<u8> {
@@ -511,8 +487,4 @@ impl Hub {
         watch.trace = self.trace_of(asking);
         Ok(watch)
     }
-}
-
-fn unknown_agent(agent_id: &str) -> Refusal {
-    Refusal::invalid("agent_id", &format!("agent {agent_id:?} is not connected"))
 }

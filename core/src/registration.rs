@@ -78,6 +78,7 @@ impl Hub {
             in_flight: 0,
             foreign: 0,
             status: hello.status.unwrap_or(AgentStatus::Ready),
+            drained: self.drained.holds(agent_id, hello.instance),
             suspect: false,
             health: None,
             registered_at: turn.now,

@@ -53,6 +53,8 @@ pub(crate) struct Agent {
     /// What it has to do beside the hub's calls, by its last report; at most as much as it has slots.
     pub(crate) foreign: u16,
     pub(crate) status: AgentStatus,
+    /// An operator took it out of work, until its process begins anew or it is given back.
+    pub(crate) drained: bool,
     pub(crate) suspect: bool,
     pub(crate) health: Option<u8>,
     pub(crate) registered_at: Now,
@@ -118,7 +120,12 @@ impl Agent {
     /// Whether it takes new calls by its own word.
     pub(crate) fn takes_work(&self) -> bool {
         let is_healthy = self.health.is_none_or(|health| u64::from(health) >= HEALTH_MIN);
-        self.status != AgentStatus::Draining && is_healthy
+        !self.is_draining() && is_healthy
+    }
+
+    /// Whether it ends what it has and gets nothing new, by its own word or an operator's.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drained || self.status == AgentStatus::Draining
     }
 
     /// The share of its slots that is taken, by calls of the hub and by what else it said it has to do. One that is

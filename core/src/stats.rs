@@ -114,12 +114,12 @@ impl Gauges {
             ..Self::default()
         };
         for (_, agent) in &hub.registry.agents {
-            let count = match (agent.session, agent.suspect, agent.status) {
+            let count = match (agent.session, agent.suspect, agent.drained, agent.status) {
                 (None, ..) => &mut gauges.agents_away,
-                (_, true, _) => &mut gauges.agents_suspect,
-                (_, _, AgentStatus::Ready) => &mut gauges.agents_ready,
-                (_, _, AgentStatus::Degraded) => &mut gauges.agents_degraded,
-                (_, _, AgentStatus::Draining) => &mut gauges.agents_draining,
+                (_, true, ..) => &mut gauges.agents_suspect,
+                (_, _, true, _) | (.., AgentStatus::Draining) => &mut gauges.agents_draining,
+                (.., AgentStatus::Ready) => &mut gauges.agents_ready,
+                (.., AgentStatus::Degraded) => &mut gauges.agents_degraded,
             };
             *count += 1;
             for offer in &agent.offers {

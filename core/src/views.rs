@@ -32,6 +32,9 @@ pub(crate) struct AgentView<'a> {
     identity: &'a str,
     instance: &'a str,
     status: &'static str,
+    /// An operator drains it; left out where none does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    drained: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +100,7 @@ impl<'a> AgentView<'a> {
             identity: &agent.identity,
             instance: &agent.instance,
             status: status_of(agent),
+            drained: agent.drained,
             service: agent.about.service.as_deref(),
             version: agent.about.version.as_deref(),
             sdk: agent.about.sdk.as_deref(),
@@ -157,12 +161,12 @@ fn load_view<'a>(agent: &'a Agent, load: Option<&Reported>) -> LoadView<'a> {
 
 /// The status as others see it: what the hub infers goes before what the agent says.
 pub(crate) const fn status_of(agent: &Agent) -> &'static str {
-    match (agent.session, agent.suspect, agent.status) {
+    match (agent.session, agent.suspect, agent.drained, agent.status) {
         (None, ..) => "away",
-        (_, true, _) => "suspect",
-        (_, _, AgentStatus::Ready) => "ready",
-        (_, _, AgentStatus::Degraded) => "degraded",
-        (_, _, AgentStatus::Draining) => "draining",
+        (_, true, ..) => "suspect",
+        (_, _, true, _) | (.., AgentStatus::Draining) => "draining",
+        (.., AgentStatus::Ready) => "ready",
+        (.., AgentStatus::Degraded) => "degraded",
     }
 }
 

@@ -4,7 +4,7 @@
 mod world;
 
 use agent_reach_core::{Fact, Policy, Rule, Settings};
-use agent_reach_protocol::{Call, Capability, Hello, ToAgent, decode_to_agent};
+use agent_reach_protocol::{AgentStatus, Call, Capability, Hello, ToAgent, Update, decode_to_agent};
 use rmpv::Value;
 use world::*;
 
@@ -135,6 +135,55 @@ fn an_agent_that_is_disconnected_by_an_operator_may_come_back() {
     assert_eq!(w.all_heard(), ["p: GOODBYE draining after=1000", "p: CLOSE 4000 draining"]);
     w.lose("p");
     w.join("p#2", provider("p", "echo"));
+}
+
+/// Puts `p` out of work or back into it.
+fn drain(w: &mut World, id: u64, draining: bool) -> Value {
+    ask(w, id, "hub.agents.drain", Some(map(&[("agent_id", "p".into()), ("draining", draining.into())])))
+}
+
+#[test]
+fn an_agent_that_an_operator_drains_ends_what_it_has_and_gets_nothing_new() {
+    let mut w = World::pair("echo");
+    w.say("c", &call(1, "echo"));
+    w.say("p", &accept(1));
+    w.all_heard();
+    let answer = ask(&mut w, 2, "hub.agents.drain", Some(map(&[("agent_id", "p".into())])));
+    assert_eq!((answer["draining"].as_bool(), answer["in_flight"].as_u64()), (Some(true), Some(1)));
+    // Its own word is another matter.
+    w.say("p", &Update { status: Some(AgentStatus::Ready), ..update() });
+    let shown = ask(&mut w, 3, "hub.agents.get", Some(map(&[("agent_id", "p".into())])));
+    let agent = &shown["agent"];
+    assert_eq!((agent["status"].as_str(), agent["drained"].as_bool()), (Some("draining"), Some(true)));
+    w.say("c", &call(4, "echo"));
+    w.say("p", &completed(1));
+    let heard = w.heard("c");
+    assert!(heard[0].starts_with("RESULT 4 no_instance"), "{heard:?}");
+    assert!(heard[1].starts_with("RESULT 1 completed"), "{heard:?}");
+}
+
+#[test]
+fn a_drained_agent_gets_what_waits_once_it_is_given_back() {
+    let mut w = World::pair("echo");
+    drain(&mut w, 1, true);
+    w.say("c", &Call { wait_ms: Some(5000), ..call(2, "echo") });
+    assert_eq!(w.all_heard(), Vec::<String>::new());
+    drain(&mut w, 3, false);
+    assert!(w.all_heard().iter().any(|line| line.starts_with("p: CALL")), "{:?}", w.all_heard());
+}
+
+#[test]
+fn a_lost_connection_is_no_way_out_of_a_drain_and_a_new_process_is() {
+    let mut w = World::pair("echo");
+    drain(&mut w, 1, true);
+    w.lose("p");
+    w.join("p#2", provider("p", "echo"));
+    w.say("c", &call(2, "echo"));
+    assert!(w.heard("c")[0].starts_with("RESULT 2 no_instance"));
+    w.join("p#3", Hello { instance: "another", ..provider("p", "echo") });
+    w.all_heard();
+    w.say("c", &call(3, "echo"));
+    assert!(w.all_heard().iter().any(|line| line.starts_with("p#3: CALL")));
 }
 
 #[test]

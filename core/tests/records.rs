@@ -157,6 +157,15 @@ fn a_disconnect_names_who_did_it_and_to_whom_and_one_that_failed_is_no_act() {
 }
 
 #[test]
+fn a_drain_is_an_act_where_it_changes_something() {
+    let mut w = world();
+    for (id, agent) in [(1, "nobody"), (2, "p1"), (3, "p1")] {
+        ask(&mut w, &call(id, "hub.agents.drain"), &[("agent_id", agent)]);
+    }
+    assert_eq!(acts(&mut w), ["c (spiffe://d/agent/c): hub.agents.drain p1"]);
+}
+
+#[test]
 fn cancelling_an_open_task_is_an_act_and_cancelling_one_that_has_ended_is_none() {
     let mut w = World::with_store(settings());
     w.join("p", provider("p", "echo"));

@@ -6,7 +6,7 @@ mod note;
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{AgentStatus, Labels, Policy};
+use agent_reach_protocol::{Labels, Policy};
 use smallvec::SmallVec;
 
 use crate::authz::{Grant, covers};
@@ -218,7 +218,7 @@ fn consider(
     if agent.suspect {
         return Err(Exclusion::Suspect);
     }
-    if agent.status == AgentStatus::Draining {
+    if agent.is_draining() {
         return Err(Exclusion::Draining);
     }
     if agent.health.is_some_and(|health| u64::from(health) < HEALTH_MIN) {

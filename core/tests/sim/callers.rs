@@ -304,6 +304,7 @@ impl Sim {
                 "hub.calls.list",
                 "hub.capabilities.list",
                 "hub.agents.disconnect",
+                "hub.agents.drain",
             ]),
         };
         let whom = format!("agent-{}", self.dice.from(0, 7));
@@ -321,7 +322,7 @@ impl Sim {
         body.str("agent_id");
         body.str(&whom);
         let body = body.into_bytes();
-        let message = encode(&asking, (name == "hub.agents.disconnect").then_some(&body));
+        let message = encode(&asking, name.starts_with("hub.agents.d").then_some(&body));
         self.send(id, message, On::Ask { call: call_id, again: false }, |_| {
             format!("CALL {call_id} {name} {whom}")
         });

@@ -23,6 +23,7 @@ const ASKED: [&str; 16] = [
     "hub.traces.get",
     "hub.stats",
     "hub.agents.disconnect",
+    "hub.agents.drain",
     "hub.config.reload",
 ];
 pub(crate) const AGENTS: [&str; 3] = ["one", "two", "three"];
