@@ -67,8 +67,9 @@ struct Task {
     end: Option<(String, String, Value)>,
     /// Instances that ran it.
     ran: BTreeSet<String>,
-    /// Attempts that workers were given.
-    attempts: BTreeSet<u64>,
+    /// Attempts that workers were given, each with the number of the connection: one that a worker was given back, and
+    /// that was not yet written when the hub was killed again, comes with the same number after it.
+    attempts: BTreeSet<(usize, u64)>,
 }
 
 /// Whether a number may run twice.
@@ -85,6 +86,8 @@ struct World {
     tasks: RefCell<BTreeMap<u64, Task>>,
     /// How often each worker's process was replaced.
     lives: [Cell<usize>; WORKERS.len()],
+    /// Connections of workers so far.
+    connections: Cell<usize>,
     /// Callers that wait for nothing more.
     done: Cell<usize>,
 }
@@ -100,6 +103,7 @@ impl World {
             until: Cell::new((0, Seen::Accepted)),
             tasks: RefCell::default(),
             lives: Default::default(),
+            connections: Cell::default(),
             done: Cell::default(),
         };
         world.next_kill();
@@ -304,6 +308,8 @@ async fn work(world: Rc<World>, index: usize) {
 
 /// Until the connection ends.
 async fn provide(world: &World, client: &mut RawClient, instance: &str, memory: &mut Memory) {
+    let connection = world.connections.get();
+    world.connections.set(connection + 1);
     // What is worked on, by the id of the call that takes as long.
     let mut working: BTreeMap<u64, Envelope> = BTreeMap::new();
     loop {
@@ -313,7 +319,8 @@ async fn provide(world: &World, client: &mut RawClient, instance: &str, memory: 
             kind::CALL => {
                 let request_id = envelope.text("request_id").to_owned();
                 let number: u64 = request_id.parse().expect("a number");
-                let fresh = world.with_task(number, |task| task.attempts.insert(envelope.uint("attempt")));
+                let attempt = (connection, envelope.uint("attempt"));
+                let fresh = world.with_task(number, |task| task.attempts.insert(attempt));
                 assert!(fresh, "an attempt was given twice: {envelope:?}");
                 let known = memory.entry(request_id).or_insert_with(|| {
                     world.with_task(number, |task| task.ran.insert(instance.to_owned()));
