@@ -361,10 +361,6 @@ impl Store for MemoryStore {
         Ok(later.take(most).map(|(place, block)| (*place, block.clone())).collect())
     }
 
-    fn checkpoint(&mut self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     fn counts(&self) -> [u64; TaskState::ALL.len()] {
         let count = |state| self.tasks.values().filter(|task| task.moved.state == state).count() as u64;
         TaskState::ALL.map(count)

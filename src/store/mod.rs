@@ -118,11 +118,23 @@ pub trait Store: Send {
     /// It cannot be read.
     fn records(&mut self, after: u64, most: usize) -> Result<Vec<(u64, RecordBlock)>, StoreError>;
 
-    /// Makes the log of writes shorter, if it is long enough to matter and nobody reads from it.
+    /// Brings what is in the log of writes to its place, if it is enough to matter. Asked of a store of its own, beside
+    /// the one that writes. A store without a log has nothing to do.
     ///
     /// # Errors
     /// It cannot be done; nothing is lost.
-    fn checkpoint(&mut self) -> Result<(), StoreError>;
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Lets the log of writes begin anew, if it is long and nobody reads from it for a moment. Asked of the store that
+    /// writes.
+    ///
+    /// # Errors
+    /// It cannot be done; nothing is lost.
+    fn shorten_log(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// How many tasks are in each state, in the order of [`TaskState::ALL`]. Costs nothing.
     fn counts(&self) -> [u64; TaskState::ALL.len()];

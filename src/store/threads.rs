@@ -1,10 +1,11 @@
-//! The threads of a store: one that decides, one that writes and one that reads.
+//! The threads of a store: one that decides, one that writes, one that reads, and one that brings what was written into
+//! the log to its place, so that no batch waits for that.
 //!
 //! The deciding one never waits for a disk, so that a write which hangs is noticed and new tasks are refused meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -76,8 +77,12 @@ pub(super) fn start(
     let (to_desk, at_desk) = channel();
     let (to_reader, at_reader) = channel();
     let (to_writer, at_writer) = channel();
+    // One word is enough: whoever hears it finds all there is to do.
+    let (to_log, at_log) = sync_channel(1);
+    let mut log = Keeper { open: Arc::clone(&shared.open), store: None, writes: true };
     let writing = Writing {
         keeper: Keeper { open: Arc::clone(&shared.open), store: Some(writer), writes: true },
+        log: to_log,
         options: shared.options.clone(),
         counters: Arc::clone(&shared.counters),
         records: Arc::clone(&shared.records),
@@ -92,6 +97,12 @@ pub(super) fn start(
     let threads = Threads {
         writer: spawn("store-writer", move || writing.run(&at_writer))?,
         reader: spawn("store-reader", move || reading.run(&at_reader))?,
+        log: spawn("store-log", move || {
+            for () in at_log {
+                // What it cannot do now it can do later; whether the store is well, writes find out.
+                let (Ok(()) | Err(_)) = log.with(|store| store.checkpoint());
+            }
+        })?,
         to_writer,
         to_reader: to_reader.clone(),
     };
@@ -108,6 +119,8 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 struct Threads {
     writer: JoinHandle<()>,
     reader: JoinHandle<()>,
+    /// Ends after the writer.
+    log: JoinHandle<()>,
     to_writer: Sender<Job>,
     to_reader: Sender<ToReader>,
 }
@@ -166,7 +179,8 @@ impl Threads {
         // A reader that is gone needs no word.
         let (Ok(()) | Err(_)) = self.to_reader.send(ToReader::Close);
         let read = self.reader.join().is_ok();
-        let written = !(well || self.writer.is_finished()) || self.writer.join().is_ok();
+        let written =
+            !(well || self.writer.is_finished()) || (self.writer.join().is_ok() && self.log.join().is_ok());
         read && written
     }
 }
@@ -218,6 +232,8 @@ struct Writing {
     records: Arc<Records>,
     block: RecordBlock,
     done: Sender<ToDesk>,
+    /// Tells the thread of the log that there may be something for it.
+    log: SyncSender<()>,
 }
 
 impl Writing {
@@ -231,8 +247,9 @@ impl Writing {
                 return;
             }
             if self.keeper.store.is_some() {
-                // What it cannot do now it can do later; whether the store is well, writes find out.
-                let (Ok(()) | Err(_)) = self.keeper.with(|store| store.checkpoint());
+                // As with checkpoints.
+                let (Ok(()) | Err(_)) = self.keeper.with(|store| store.shorten_log());
+                let (Ok(()) | Err(_)) = self.log.try_send(());
             }
         }
         // Those that came since; what is not written is counted.

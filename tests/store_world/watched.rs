@@ -124,6 +124,10 @@ impl Store for Writer {
         self.store.checkpoint()
     }
 
+    fn shorten_log(&mut self) -> Result<(), StoreError> {
+        self.store.shorten_log()
+    }
+
     fn counts(&self) -> [u64; 5] {
         self.store.counts()
     }

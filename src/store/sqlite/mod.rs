@@ -1,7 +1,7 @@
 //! A store in one SQLite file: one connection that writes and others that read, beside a log of writes (WAL).
 //!
-//! `synchronous=FULL`: a commit returns after its log is on disk. Only the writer's thread makes checkpoints, so that the
-//! log's length is in one hand.
+//! `synchronous=FULL`: a commit returns after its log is on disk. What is in the log a connection of its own copies into
+//! the file, beside the one that writes; only the latter begins the log anew.
 
 mod callbacks;
 mod columns;
@@ -33,9 +33,10 @@ use crate::callbacks::Busy;
 
 /// Statements that are kept prepared for a connection: all there are.
 const STATEMENTS: usize = 64;
-/// Pages in the log, and not yet in the file, that begin a checkpoint. Few, so that the next batch does not wait long.
+/// Pages in the log, and not yet in the file, that begin a checkpoint.
 const CHECKPOINT_PAGES: i64 = 256;
-/// Pages in the log from which on a checkpoint waits for readers, so that the log begins anew.
+/// Pages in the log from which on it has to begin anew. It does so by itself, sooner, whenever all of it is in the file
+/// as a batch begins.
 const RESTART_PAGES: i64 = 4096;
 /// How long it waits for them.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
@@ -110,7 +111,7 @@ impl SqliteFile {
             ));
         }
         connection.execute_batch(
-            "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=4194304;
+            "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=16777216;
              PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;
              PRAGMA cache_size=-16384;",
         )?;
@@ -178,7 +179,7 @@ impl SqliteStore {
         if self.log_bytes() <= self.log_most {
             return Ok(());
         }
-        self.restart()?;
+        self.restart("PRAGMA wal_checkpoint(TRUNCATE)")?;
         if self.log_bytes() <= self.log_most {
             return Ok(());
         }
@@ -192,10 +193,10 @@ impl SqliteStore {
         Ok(statement.query_row((), |row| Ok((row.get(1)?, row.get(2)?)))?)
     }
 
-    /// A checkpoint that ends in an empty log, if nobody reads for a moment.
-    fn restart(&self) -> Result<(), StoreError> {
+    /// A checkpoint after which the log begins anew, if nobody reads for a moment.
+    fn restart(&self, checkpoint: &str) -> Result<(), StoreError> {
         self.connection.busy_timeout(RESTART_WAIT.min(self.busy))?;
-        let done = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
+        let done = self.connection.query_row(checkpoint, (), |_| Ok(()));
         self.connection.busy_timeout(self.busy)?;
         match done.map_err(StoreError::from) {
             Err(error) if error.kind == StoreErrorKind::Locked => Ok(()),
@@ -293,13 +294,19 @@ impl Store for SqliteStore {
     }
 
     fn checkpoint(&mut self) -> Result<(), StoreError> {
-        // The length of the log's file says nothing: it begins anew without getting shorter.
         let (log, done) = self.log_pages("PRAGMA wal_checkpoint(NOOP)")?;
-        if log - done < CHECKPOINT_PAGES {
-            return Ok(());
+        // One that is to begin anew is left to who writes: two checkpoints at once end in an error for one of them.
+        if (CHECKPOINT_PAGES..).contains(&(log - done)) && log < RESTART_PAGES {
+            self.log_pages("PRAGMA wal_checkpoint(PASSIVE)")?;
         }
-        let (log, _) = self.log_pages("PRAGMA wal_checkpoint(PASSIVE)")?;
-        if log < RESTART_PAGES { Ok(()) } else { self.restart() }
+        Ok(())
+    }
+
+    fn shorten_log(&mut self) -> Result<(), StoreError> {
+        // The length of the log's file says nothing: it begins anew without getting shorter.
+        let (log, _) = self.log_pages("PRAGMA wal_checkpoint(NOOP)")?;
+        // Not cut off: what is written over costs less to make safe than what makes a file longer.
+        if log < RESTART_PAGES { Ok(()) } else { self.restart("PRAGMA wal_checkpoint(RESTART)") }
     }
 
     fn counts(&self) -> [u64; TaskState::ALL.len()] {
