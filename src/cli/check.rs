@@ -101,7 +101,11 @@ fn covered(text: &str) -> String {
     let mut except: Vec<&str> = OPERATOR_CAPABILITIES.iter().filter(not).copied().collect();
     except.extend(below.strip_suffix('.'));
     let what = if below.is_empty() { "everything".into() } else { format!("everything below {below}") };
-    if except.is_empty() { what } else { format!("{what} (but not {})", except.join(" and ")) }
+    match &*except {
+        [] => what,
+        [one] => format!("{what} (but not {one})"),
+        [first @ .., last] => format!("{what} (but not {} and {last})", first.join(", ")),
+    }
 }
 
 fn any_of(items: &[String], none: &str) -> String {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::script::Script;
 
 pub(crate) const CAPABILITIES: [&str; 6] = ["a", "a.b", "b", "c", "Shouted_Name", "hub.mine"];
-const ASKED: [&str; 16] = [
+const ASKED: [&str; 17] = [
     "a",
     "a.b",
     "b",
