@@ -16,8 +16,8 @@ use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use rustls::RootCertStore;
 use rustls::client::Resumption;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -27,9 +27,7 @@ use tracing::warn;
 use super::address::may_connect;
 use super::outcome::{Failure, Outcome};
 use super::target::{AllowedHosts, Host, Target};
-use crate::transport::pem::{self, PemError};
-use crate::transport::roots::system_roots;
-use crate::transport::tls::provider;
+use crate::transport::roots::{RootsError, client_config, system_roots};
 
 /// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -81,14 +79,8 @@ pub(super) type Resolve = fn(String, u16) -> BoxFuture<'static, io::Result<Vec<S
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The file of further authorities cannot be read.
-    #[error(transparent)]
-    Pem(#[from] PemError),
-    /// A further authority, or a version of TLS, cannot be used.
-    #[error("not usable to check receivers of webhooks: {0}")]
-    Tls(#[from] rustls::Error),
-}
+#[error(transparent)]
+pub struct ClientError(#[from] RootsError);
 
 /// Delivers over HTTPS: HTTP/1.1 in TLS 1.2 or 1.3, on a connection of its own each time.
 pub struct Client {
@@ -113,18 +105,12 @@ impl Client {
 
     pub(super) fn build(
         hosts: AllowedHosts,
-        mut roots: RootCertStore,
+        roots: RootCertStore,
         ca: Option<&Path>,
         resolve: Resolve,
         limits: Limits,
     ) -> Result<Self, ClientError> {
-        for cert in ca.map(pem::certs).transpose()?.unwrap_or_default() {
-            roots.add(cert)?;
-        }
-        let mut tls = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut tls = client_config(roots, ca)?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Receivers are met once in a long while: what would be kept of them is of no use.
         tls.resumption = Resumption::disabled();

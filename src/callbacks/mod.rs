@@ -20,7 +20,7 @@ mod worker;
 
 pub use book::{Book, Busy, Due, Unavailable};
 pub use client::{Client, ClientError, Letter, Post};
-pub use outcome::{Failure, Outcome};
+pub use outcome::{Failure, Outcome, retry_after_ms};
 pub use payload::NoResult;
 pub use schedule::{DELIVERIES_MAX, RETRY_AFTER_MAX_MS, Schedule};
 pub use signature::{Keys, KeysError, Secrets};

@@ -70,9 +70,10 @@ impl Outcome {
         match status {
             200..=299 => Self::Delivered { status },
             410 => Self::Gone,
-            429 | 503 => {
-                Self::Status { status, retry_after_ms: retry_after.and_then(|text| wait(text, now_ms)) }
-            }
+            429 | 503 => Self::Status {
+                status,
+                retry_after_ms: retry_after.and_then(|text| retry_after_ms(text, now_ms)),
+            },
             _ => Self::Status { status, retry_after_ms: None },
         }
     }
@@ -108,8 +109,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What `Retry-After` asks for, in seconds or as a date.
-fn wait(text: &str, now_ms: u64) -> Option<u64> {
+/// What the header `Retry-After` asks for, in seconds or as a date; in milliseconds, at most [`RETRY_AFTER_MAX_MS`].
+pub fn retry_after_ms(text: &str, now_ms: u64) -> Option<u64> {
     let text = text.trim();
     let ms = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         // A number too long to read is a long time as well.

@@ -130,7 +130,8 @@ impl CallOptions {
     }
 }
 
-fn schema(argument: &str) -> Result<Payload, String> {
+/// A JSON Schema as it stands, or in a file behind `@`.
+pub(super) fn schema(argument: &str) -> Result<Payload, String> {
     let text = match argument.strip_prefix('@') {
         Some(file) => read_file(file)?,
         None => argument.to_owned(),
@@ -191,7 +192,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+/// `KEY=VALUE`.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         Some(_) | None => Err("KEY=VALUE".to_owned()),

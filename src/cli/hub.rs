@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_reach_sdk::{Agent, CallError, ConnectError, Tls};
+use agent_reach_sdk::{Agent, AgentBuilder, CallError, ConnectError, Tls};
 use clap::Args;
 use rmpv::Value;
 use tokio::net::TcpStream;
@@ -65,18 +65,27 @@ pub(super) enum NoHub {
 }
 
 impl NoHub {
-    const fn code(&self) -> u8 {
+    pub(super) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,
             Self::Connect(_) => NO_HUB,
         }
     }
 
-    fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         match self {
             Self::Usage(text) | Self::Connect(text) => text,
         }
     }
+}
+
+/// Who a command is at the hub.
+#[derive(Clone, Copy)]
+pub(super) enum Name<'a> {
+    /// As it was asked for.
+    Given(&'a str),
+    /// The name in the certificate; without one this and a number of its own, so that others like it can be there too.
+    Own(&'static str),
 }
 
 /// A hub and who this command is there.
@@ -100,7 +109,7 @@ pub(super) fn run(
         eprintln!("agent-reach {command}: {text}");
         ExitCode::from(code)
     };
-    let found = match find(args, |name| std::env::var(name).ok().filter(|value| !value.is_empty())) {
+    let found = match find(args, Name::Own("cli"), variable) {
         Ok(found) => found,
         Err(error) => return failed(error.text(), error.code()),
     };
@@ -187,36 +196,63 @@ fn take(value: &mut Value, name: &str) -> Option<Value> {
 }
 
 async fn connect(found: Found) -> Result<Agent, NoHub> {
-    let Found { hub, agent_id, tls, dir } = found;
-    let hint = match &dir {
-        Some(dir) => format!(
-            "\nThe address is that of {}. Start `agent-reach dev` here, or give --hub.",
-            dir.join(dev::READY_FILE).display()
-        ),
-        None => String::new(),
-    };
-    let unreachable =
-        |error: &dyn std::fmt::Display| NoHub::Connect(format!("nothing answers at {hub}: {error}{hint}"));
-    let connecting = Agent::builder(hub.as_str(), agent_id.as_str())
-        .tls(tls)
-        .service("agent-reach", env!("CARGO_PKG_VERSION"))
-        .connect_timeout(CONNECT)
-        .connect();
     // Cancel-safe: the other one is not needed again.
     let connected = tokio::select! {
-        connected = connecting => connected,
-        error = refused(&hub) => return Err(unreachable(&error)),
+        connected = found.builder().connect_timeout(CONNECT).connect() => connected,
+        error = refused(&found.hub) => return Err(found.unreachable(&error)),
     };
-    connected.map_err(|error| match &error {
-        ConnectError::Config(text) => NoHub::Usage(text.clone()),
-        ConnectError::Io(_) | ConnectError::Timeout { .. } => unreachable(&error),
-        ConnectError::Refused { code, reason } => {
-            NoHub::Connect(format!("{hub} refuses {agent_id}: {code}: {reason}"))
+    connected.map_err(|error| found.refusal(&error))
+}
+
+impl Found {
+    fn builder(&self) -> AgentBuilder {
+        Agent::builder(self.hub.as_str(), self.agent_id.as_str())
+            .tls(self.tls.clone())
+            .service("agent-reach", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn unreachable(&self, error: &dyn std::fmt::Display) -> NoHub {
+        let hub = &self.hub;
+        let hint = match &self.dir {
+            Some(dir) => format!(
+                "\nThe address is that of {}. Start `agent-reach dev` here, or give --hub.",
+                dir.join(dev::READY_FILE).display()
+            ),
+            None => String::new(),
+        };
+        NoHub::Connect(format!("nothing answers at {hub}: {error}{hint}"))
+    }
+
+    /// Why there is no connection, for people.
+    fn refusal(&self, error: &ConnectError) -> NoHub {
+        let Self { hub, agent_id, .. } = self;
+        match error {
+            ConnectError::Config(text) => NoHub::Usage(text.clone()),
+            ConnectError::Io(_) | ConnectError::Timeout { .. } => self.unreachable(error),
+            ConnectError::Refused { code, reason } => {
+                NoHub::Connect(format!("{hub} refuses {agent_id}: {code}: {reason}"))
+            }
+            ConnectError::Tls(_) | ConnectError::Http { .. } | ConnectError::Closed | _ => {
+                NoHub::Connect(format!("{hub}: {error}"))
+            }
         }
-        ConnectError::Tls(_) | ConnectError::Http { .. } | ConnectError::Closed | _ => {
-            NoHub::Connect(format!("{hub}: {error}"))
-        }
-    })
+    }
+}
+
+/// Connects an agent that stays: `build` says what it offers. It tries for as long as the SDK does, since what runs
+/// beside a hub may be started before it.
+pub(super) async fn connect_agent(
+    args: &HubArgs,
+    name: Name<'_>,
+    build: impl FnOnce(AgentBuilder) -> AgentBuilder,
+) -> Result<Agent, NoHub> {
+    let found = find(args, name, variable)?;
+    build(found.builder()).connect().await.map_err(|error| found.refusal(&error))
+}
+
+/// A variable of the environment that says something.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Resolves when nobody listens at the address: dialling again, as an agent does, would not help.
@@ -231,7 +267,11 @@ async fn refused(hub: &str) -> std::io::Error {
 }
 
 /// Finds the hub: flags before the environment before the directory of `dev`.
-fn find(args: &HubArgs, environment: impl Fn(&str) -> Option<String>) -> Result<Found, NoHub> {
+fn find(
+    args: &HubArgs,
+    name: Name<'_>,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Found, NoHub> {
     let path = |flag: &Option<PathBuf>, name: &str| {
         let own = flag.clone();
         // A directory that was named goes before what the environment says.
@@ -246,14 +286,17 @@ fn find(args: &HubArgs, environment: impl Fn(&str) -> Option<String>) -> Result<
     ];
     match (hub, files) {
         (Some(hub), [(_, Some(cert)), (_, Some(key)), (_, Some(ca))]) => {
-            let agent_id = name_in(&cert)?;
+            let agent_id = match name {
+                Name::Given(name) => name.to_owned(),
+                Name::Own(_) => name_in(&cert)?,
+            };
             let tls = Tls::from_pem_files(ca, cert, key).map_err(|e| NoHub::Connect(e.to_string()))?;
             Ok(Found { hub, agent_id, tls, dir: None })
         }
         (None, [(_, Some(_)), (_, Some(_)), (_, Some(_))]) => {
             Err(NoHub::Usage("a certificate, but no hub: give --hub or AGENT_REACH_HUB".to_owned()))
         }
-        (hub, [(_, None), (_, None), (_, None)]) => from_dir(hub, args.dir.as_deref()),
+        (hub, [(_, None), (_, None), (_, None)]) => from_dir(hub, args.dir.as_deref(), name),
         (_, files) => {
             let missing: Vec<_> =
                 files.iter().filter(|(_, path)| path.is_none()).map(|(name, _)| *name).collect();
@@ -266,7 +309,7 @@ fn find(args: &HubArgs, environment: impl Fn(&str) -> Option<String>) -> Result<
 }
 
 /// A certificate of its own from the authority of `dev`, for the hub that runs there or the one that is named.
-fn from_dir(named: Option<String>, dir: Option<&Path>) -> Result<Found, NoHub> {
+fn from_dir(named: Option<String>, dir: Option<&Path>, name: Name<'_>) -> Result<Found, NoHub> {
     let dir = dir.unwrap_or(Path::new(dev::DIR));
     let ready = dir.join(dev::READY_FILE);
     let ca = dir.join("ca.pem");
@@ -282,12 +325,15 @@ fn from_dir(named: Option<String>, dir: Option<&Path>) -> Result<Found, NoHub> {
         None => (address(&ready)?, Some(dir.to_owned())),
     };
     let unusable = |error: &dyn std::fmt::Display| NoHub::Connect(error.to_string());
-    let mut random = [0; 4];
-    tls::provider()
-        .secure_random
-        .fill(&mut random)
-        .map_err(|_| unusable(&"no random numbers from the system"))?;
-    let agent_id = format!("cli-{:08x}", u32::from_be_bytes(random));
+    let agent_id = match name {
+        Name::Given(name) => name.to_owned(),
+        Name::Own(kind) => {
+            let mut random = [0; 4];
+            let filled = tls::provider().secure_random.fill(&mut random);
+            filled.map_err(|_| unusable(&"no random numbers from the system"))?;
+            format!("{kind}-{:08x}", u32::from_be_bytes(random))
+        }
+    };
     let made = certs::issue_in_memory(dir, &agent_id).map_err(|e| unusable(&e))?;
     let authority = std::fs::read(&ca).map_err(|e| unusable(&format!("{}: {e}", ca.display())))?;
     let tls =

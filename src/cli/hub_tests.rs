@@ -4,6 +4,10 @@ fn nothing(_: &str) -> Option<String> {
     None
 }
 
+fn find(args: &HubArgs, environment: impl Fn(&str) -> Option<String>) -> Result<Found, NoHub> {
+    super::find(args, Name::Own("cli"), environment)
+}
+
 fn problem(args: &HubArgs, environment: impl Fn(&str) -> Option<String>) -> NoHub {
     find(args, environment).err().unwrap()
 }
@@ -69,6 +73,26 @@ fn a_certificate_gives_the_name_in_it() {
     };
     let found = find(&args, nothing).ok().unwrap();
     assert_eq!((found.agent_id.as_str(), found.hub.as_str()), ("billing", "wss://h:1"));
+}
+
+#[test]
+fn a_name_that_is_asked_for_goes_before_that_of_the_certificate() {
+    let home = tempfile::tempdir().unwrap();
+    certs::ensure_dev(home.path(), &["billing"]).unwrap();
+    let (cert, key) = certs::paths(home.path(), "billing");
+    let of_files = HubArgs {
+        hub: Some("wss://h:1".into()),
+        cert: Some(cert),
+        key: Some(key),
+        ca: Some(home.path().join("ca.pem")),
+        dir: None,
+    };
+    std::fs::write(home.path().join(dev::READY_FILE), r#"{"agents":"wss://127.0.0.1:2"}"#).unwrap();
+    let of_dir = HubArgs { dir: Some(home.path().to_owned()), ..HubArgs::default() };
+    for args in [of_files, of_dir] {
+        let found = super::find(&args, Name::Given("invoices"), nothing).ok().unwrap();
+        assert_eq!(found.agent_id, "invoices");
+    }
 }
 
 #[test]

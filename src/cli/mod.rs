@@ -2,6 +2,7 @@
 
 pub mod agents;
 pub mod audit;
+pub mod bridge;
 pub mod call;
 pub mod call_options;
 pub mod capabilities;
@@ -53,6 +54,8 @@ pub enum Command {
     Certs(certs::CertsArgs),
     /// Call a capability and print its result
     Call(Box<call::CallArgs>),
+    /// Make a web service or a command an agent, without changing it
+    Bridge(Box<bridge::BridgeArgs>),
     /// List the agents that are connected
     Agents(agents::AgentsArgs),
     /// List what can be called
@@ -84,6 +87,7 @@ impl Cli {
             Command::Token(args) => token::run(&args),
             Command::Certs(args) => certs::run(&args),
             Command::Call(args) => call::run(&args),
+            Command::Bridge(args) => bridge::run(&args),
             Command::Agents(args) => agents::run(&args),
             Command::Capabilities(args) => capabilities::run(&args),
             Command::Tasks(args) => tasks::run(&args),
