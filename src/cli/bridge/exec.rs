@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_reach_sdk::{Agent, HandlerError, Payload};
@@ -143,7 +144,11 @@ impl Work for Exec {
         };
         let mut log = Log::new(&job);
         let done = {
-            let listening = log.listen(stderr);
+            let listened = AtomicBool::new(false);
+            let listening = async {
+                log.listen(stderr).await;
+                listened.store(true, Ordering::Relaxed);
+            };
             tokio::pin!(listening);
             let work = async {
                 let talk = async {
@@ -167,7 +172,13 @@ impl Work for Exec {
                 over = job.over() => Err(over),
             };
             if done.is_err() {
-                process.stop(self.grace, listening).await;
+                let closed = async {
+                    // What has ended must not be waited for again.
+                    if !listened.load(Ordering::Relaxed) {
+                        listening.await;
+                    }
+                };
+                process.stop(self.grace, closed).await;
             }
             done
         };

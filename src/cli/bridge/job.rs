@@ -1,11 +1,17 @@
 //! One call that is served, and when it is over.
 
+use std::time::Duration;
+
 use agent_reach_sdk::{CallMode, Context, ErrorCode, HandlerError};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
 /// Longest text of somebody else that goes into a failure. Bytes.
 pub(super) const EXCERPT_BYTES_MAX: usize = 2 * 1024;
+
+/// How long after its deadline a call goes on. The hub ends it in time, with a word of its own to the caller; this is for
+/// one that is away.
+const BEHIND: Duration = Duration::from_secs(1);
 
 /// One call.
 pub(super) struct Job {
@@ -37,7 +43,7 @@ impl Job {
         if self.context.mode() == CallMode::Task {
             return std::future::pending().await;
         }
-        sleep_until(self.context.deadline()).await;
+        sleep_until(self.context.deadline() + BEHIND).await;
     }
 
     /// A failure after which nobody knows what was done: another try is good only where it is harmless.

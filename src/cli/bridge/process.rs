@@ -12,8 +12,9 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 /// A command that runs. Dropped, all of its group is killed.
 pub(super) struct Process {
-    child: Child,
+    // Before the child: while that is not waited for, the group's number is nobody else's.
     group: Group,
+    child: Child,
 }
 
 /// Both ends of a command's talk.
@@ -33,7 +34,7 @@ impl Process {
         let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pipes =
             Pipes { stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take() };
-        Ok((Self { child, group: Group(leader) }, pipes))
+        Ok((Self { group: Group(leader), child }, pipes))
     }
 
     /// Waits for the command's own end. What it leaves behind in its group is killed then, so that nothing holds its
