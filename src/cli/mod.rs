@@ -55,7 +55,7 @@ pub enum Command {
     /// Call a capability and print its result
     Call(Box<call::CallArgs>),
     /// Make a web service or a command an agent, without changing it
-    Bridge(Box<bridge::BridgeArgs>),
+    Bridge(bridge::BridgeArgs),
     /// List the agents that are connected
     Agents(agents::AgentsArgs),
     /// List what can be called

@@ -36,9 +36,9 @@ pub struct BridgeArgs {
 #[derive(Debug, Subcommand)]
 pub enum BridgeCommand {
     /// A web service: each call is a POST of its body as JSON
-    Http(http::HttpArgs),
+    Http(Box<http::HttpArgs>),
     /// A command: each call starts it, with the body as JSON on its stdin
-    Exec(exec::ExecArgs),
+    Exec(Box<exec::ExecArgs>),
 }
 
 /// What is offered, and how: the same for both.

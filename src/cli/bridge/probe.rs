@@ -29,7 +29,7 @@ impl Probe {
         let mut request = Request::new(Full::<Bytes>::default());
         *request.uri_mut() = self.uri.clone();
         request.headers_mut().clone_from(headers);
-        match tokio::time::timeout(PATIENCE.min(self.every), client.request(request)).await {
+        match tokio::time::timeout(PATIENCE, client.request(request)).await {
             Ok(Ok(answer)) if answer.status().is_success() => None,
             Ok(Ok(answer)) => Some(format!("HTTP {}", answer.status().as_u16())),
             Ok(Err(error)) => Some(error.to_string()),
