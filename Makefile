@@ -33,16 +33,21 @@ test: tools rules fmt-check lint doc build unit sdk-python sdk-typescript deny #
 # not installed: its service would be started.
 TOOLS = $(CURDIR)/target/tools
 export PROMTOOL ?= $(or $(call have,promtool),$(TOOLS)/usr/bin/promtool)
+# A headless browser, for what runs in pages. tests/browser/chromium.mjs of the TypeScript SDK looks in the same places.
+export CHROMIUM ?= $(or $(call have,chromium),$(call have,chromium-headless-shell),$(call have,chromium-browser),\
+	$(call have,google-chrome),$(TOOLS)/usr/bin/chromium-headless-shell)
 # `required`: what is not there fails, as in continuous integration.
 export AGENT_REACH_TOOLS ?=
 left_out = echo "$(1)"; test "$(AGENT_REACH_TOOLS)" != required
 
-tools: ## What tests use where it is there: promtool, from Debian's package
+tools: ## What tests use where it is there: promtool and Chromium, from Debian's packages
 	@test -x "$(PROMTOOL)" || { \
 		mkdir -p $(TOOLS) && cd $(TOOLS) && \
 		{ apt-get --quiet=2 download prometheus || { apt-get --quiet=2 update && apt-get --quiet=2 download prometheus; }; } && \
 		dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb; \
 	} || { $(call left_out,promtool could not be had from apt: rules and boards are looked at without it); }
+	@test -x "$(CHROMIUM)" || sdk/typescript/tests/browser/unpack-chromium.sh $(TOOLS) || \
+		{ $(call left_out,Chromium could not be had from apt: nothing is tried in a browser); }
 
 rules: ## The rules of dashboards/prometheus, and every alert on made data
 	@if test -x "$(PROMTOOL)"; then \

@@ -266,6 +266,12 @@ test("waking up asks for a sign of life at once, and shortens the wait for a dia
   assert.ok(waiting.session.nextTimeout - waiting.now > 10_000);
   waiting.input({ is: "woke" });
   assert.equal(waiting.session.nextTimeout - waiting.now, 500);
+  // A connection that is closed just after the waking was lost in the sleep.
+  waiting.pass(500);
+  waiting.input({ is: "opened" });
+  waiting.input({ is: "woke" });
+  waiting.lose();
+  assert.equal(waiting.session.nextTimeout - waiting.now, 500);
   const wished = Rig.ready();
   wished.hub(Kind.Goodbye, { code: "draining", reconnect_after_ms: 60_000 });
   wished.lose(4000);

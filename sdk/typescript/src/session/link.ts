@@ -61,6 +61,7 @@ export class Link {
   #pingedAt: Now | undefined;
   /** When a GOODBYE asked us to come back. */
   #comeBackAt: Now | undefined;
+  #wokeAt: Now = -Infinity;
   /** The wait of `waiting` is the hub's wish, and not to be shortened. */
   #isWished = false;
 
@@ -139,10 +140,17 @@ export class Link {
     this.#isWished = this.#comeBackAt !== undefined;
     this.#set("waiting", Math.max(this.#comeBackAt ?? now + wait, now));
     this.#comeBackAt = undefined;
+    // Browsers close the socket of a page that slept just after they woke it.
+    if (now - this.#wokeAt < WAKING) this.#hasten(now);
   }
 
   /** The machine woke up: the wait of before it slept says nothing any more. */
   woke(now: Now): void {
+    this.#wokeAt = now;
+    this.#hasten(now);
+  }
+
+  #hasten(now: Now): void {
     if (this.phase !== "waiting" || this.#isWished) return;
     this.at = Math.min(this.at, now + this.#random() * WAKING);
   }

@@ -97,10 +97,12 @@ export function browser(): Environment {
       addEventListener("online", callback);
       addEventListener("pageshow", callback);
       page?.addEventListener("visibilitychange", visible);
+      page?.addEventListener("resume", callback);
       return () => {
         removeEventListener("online", callback);
         removeEventListener("pageshow", callback);
         page?.removeEventListener("visibilitychange", visible);
+        page?.removeEventListener("resume", callback);
       };
     },
   };
