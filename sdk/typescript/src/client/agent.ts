@@ -19,7 +19,7 @@ import {
 import { addressOf, type Environment } from "../transport/index.js";
 import { CallStream, PendingCall } from "./calls.js";
 import { pages, type AgentFilter, type AgentInfo, type CapabilityInfo } from "./discover.js";
-import { Driver } from "./driver.js";
+import { Driver, type Wanted } from "./driver.js";
 import { PendingFanOut } from "./fan-out.js";
 import { Health, type HealthReport, type LoadReport } from "./health.js";
 import { specOf, type CallAllOptions, type CallOptions, type StreamOptions, type TaskOptions } from "./options.js";
@@ -112,7 +112,7 @@ export class Agent {
       hasStore: options.dedupe !== undefined,
       canPing: environment.canPing,
     });
-    this.#driver = new Driver(session, addressOf(options.url), environment, this.#events());
+    this.#driver = new Driver(session, addressOf(options.url), environment, (effect) => this.#perform(effect));
     this.#box = new Inbox(() => this.#driver);
     this.#health = new Health(environment, options.health, (load) => this.#driver.handle({ is: "setLoad", load }));
     try {
@@ -122,28 +122,38 @@ export class Agent {
     }
   }
 
-  #events(): ConstructorParameters<typeof Driver>[3] {
-    return {
-      ready: (maxMessage, session) => {
-        this.#log("info", `session ${session} is open`);
-        this.#maxMessage = maxMessage;
-        this.#onReady?.();
-      },
-      lost: (reason) => {
-        this.#log("info", `not connected: ${reason}`);
-        this.#lastReason = reason;
+  /** Does what the session wants of the program's side. */
+  #perform(effect: Wanted): void {
+    switch (effect.do) {
+      case "ready":
+        this.#log("info", `session ${effect.session} is open`);
+        this.#maxMessage = effect.maxMessage;
+        return this.#onReady?.();
+      case "lost":
+        this.#log("info", `not connected: ${effect.reason}`);
+        this.#lastReason = effect.reason;
         for (const follower of this.#followers) follower.stale();
-      },
-      run: (call) => this.#run(call),
-      grant: (run, n) => this.#runs.get(run)?.grant(n),
-      cancelRun: (run) => this.#runs.get(run)?.cancel(),
-      arrived: (end) => this.#box.arrived(end),
-      hand: (key, taskId) => this.#hand(key, taskId),
-      recall: (run, intent) => void this.#recall(run, intent),
-      keep: (intent, served) => void this.#keep(intent, served),
-      log: (level, text) => this.#log(level, text),
-      stopped: (reason) => this.#stopped(reason),
-    };
+        return;
+      case "run":
+        return this.#run(effect.call);
+      case "grant":
+        return this.#runs.get(effect.run)?.grant(effect.n);
+      case "cancelRun":
+      case "abortRun":
+        return this.#runs.get(effect.run)?.cancel();
+      case "arrived":
+        return this.#box.arrived(effect.end);
+      case "hand":
+        return this.#hand(effect.key, effect.taskId);
+      case "recall":
+        return void this.#recall(effect.run, effect.intent);
+      case "keep":
+        return void this.#keep(effect.intent, effect.served);
+      case "warn":
+        return this.#log("warn", effect.text);
+      case "stopped":
+        return this.#stopped(effect.reason);
+    }
   }
 
   #log(level: "info" | "warn", text: string): void {

@@ -1,17 +1,8 @@
 /** Drives a session: the one place where its decisions meet socket, clock and timers. */
 
-import { ConnectError, type CloseReason } from "../errors.js";
+import { ConnectError } from "../errors.js";
 import type { Session } from "../session/index.js";
-import type {
-  CallEvent,
-  CallKey,
-  Effect,
-  Input,
-  Invocation,
-  RunKey,
-  Served,
-  TaskEnd,
-} from "../session/types.js";
+import type { CallEvent, CallKey, Effect, Input, TaskEnd } from "../session/types.js";
 import type { Environment, Socket, SocketEvents } from "../transport/index.js";
 
 /** Past so many bytes in the socket the rest waits in the session's queue, where control overtakes bodies. */
@@ -22,21 +13,8 @@ export interface CallSink {
   onEvent(event: CallEvent): void;
 }
 
-/** What the driver tells the agent that it belongs to. */
-export interface DriverEvents {
-  ready(maxMessage: number, session: string): void;
-  /** The session is over; another is sought. */
-  lost(reason: string): void;
-  run(call: Invocation): void;
-  grant(run: RunKey, n: number): void;
-  cancelRun(run: RunKey): void;
-  arrived(end: TaskEnd): void;
-  hand(key: CallKey, taskId: string): void;
-  recall(run: RunKey, intent: string): void;
-  keep(intent: string, served: Served): void;
-  log(level: "info" | "warn", text: string): void;
-  stopped(reason: CloseReason): void;
-}
+/** What is for the agent to do: all that is not about socket and callers. */
+export type Wanted = Exclude<Effect, { do: "tell" | "dial" | "ping" | "close" | "abort" }>;
 
 /** One agent's session with its socket and its timer. */
 export class Driver {
@@ -51,17 +29,17 @@ export class Driver {
 
   readonly #session: Session;
   readonly #url: string;
-  readonly #events: DriverEvents;
+  readonly #wanted: (effect: Wanted) => void;
 
   constructor(
     session: Session,
     url: string,
     readonly environment: Environment,
-    events: DriverEvents,
+    wanted: (effect: Wanted) => void,
   ) {
     this.#session = session;
     this.#url = url;
-    this.#events = events;
+    this.#wanted = wanted;
   }
 
   start(): void {
@@ -109,13 +87,6 @@ export class Driver {
         if (effect.event.is === "ended") this.#sinks.delete(effect.key);
         return sink?.onEvent(effect.event);
       }
-      case "run":
-        return this.#events.run(effect.call);
-      case "grant":
-        return this.#events.grant(effect.run, effect.n);
-      case "cancelRun":
-      case "abortRun":
-        return this.#events.cancelRun(effect.run);
       case "dial":
         return this.#dial();
       case "ping":
@@ -125,24 +96,12 @@ export class Driver {
         return this.#socket?.close(effect.code);
       case "abort":
         return this.#drop();
-      case "ready":
-        return this.#events.ready(effect.maxMessage, effect.session);
-      case "lost":
-        return this.#events.lost(effect.reason);
-      case "arrived":
-        return this.#events.arrived(effect.end);
-      case "hand":
-        return this.#events.hand(effect.key, effect.taskId);
-      case "recall":
-        return this.#events.recall(effect.run, effect.intent);
-      case "keep":
-        return this.#events.keep(effect.intent, effect.served);
-      case "warn":
-        return this.#events.log("warn", effect.text);
       case "stopped":
         this.#drop();
         this.#endWake?.();
-        return this.#events.stopped(effect.reason);
+        return this.#wanted(effect);
+      default:
+        return this.#wanted(effect);
     }
   }
 

@@ -95,21 +95,14 @@ export class Writer {
   }
 
   #smallInt(n: number): void {
-    if (n >= 0) {
-      if (n < 0x80) this.#u8(n);
-      else if (n < 0x100) {
-        this.#u8(0xcc);
-        this.#u8(n);
-      } else if (n < 0x10000) this.#u16(0xcd, n);
-      else if (n < 0x1_0000_0000) this.#u32(0xce, n);
-      else this.#u64(0xcf, BigInt(n));
-    } else if (n >= -32) this.#u8(n & 0xff);
+    if (n >= 0x1_0000_0000 || n < -0x8000_0000) this.#u64(n < 0 ? 0xd3 : 0xcf, BigInt(n));
+    else if (n >= 0) this.#length(n, 0, 0x7f, 0xcc, 0xcd);
+    else if (n >= -32) this.#u8(n & 0xff);
     else if (n >= -0x80) {
       this.#u8(0xd0);
       this.#u8(n & 0xff);
-    } else if (n >= -0x8000) this.#u16(0xd1, n & 0xffff);
-    else if (n >= -0x8000_0000) this.#u32(0xd2, n >>> 0);
-    else this.#u64(0xd3, BigInt(n));
+    } else if (n >= -0x8000) this.#u16(0xd1, n);
+    else this.#u32(0xd2, n);
   }
 
   str(text: string): void {
@@ -143,7 +136,7 @@ export class Writer {
     return true;
   }
 
-  /** A head with a length: `fix` up to `most`, then 8 bits where there is such a form, 16, 32. */
+  /** A number from 0, or a head with such a length: `fix` up to `most`, then 8 bits where there is such a form, 16, 32. */
   #length(n: number, fix: number, most: number, first8: number, first16: number): void {
     if (n <= most) this.#u8(fix | n);
     else if (first8 !== 0 && n < 0x100) {

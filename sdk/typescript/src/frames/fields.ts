@@ -46,12 +46,31 @@ export function readAt(type: FieldType, reader: Reader, entry: Entry): unknown {
   }
 }
 
+function wrong(text: string): FieldError {
+  return new FieldError("", text);
+}
+
 function expected(what: string): FieldError {
-  return new FieldError("", `must be ${what}`);
+  return wrong(`must be ${what}`);
 }
 
 function within(n: number, least: number, most: number): void {
-  if (n < least || n > most) throw new FieldError("", `has length ${n}; ${least} to ${most} are allowed`);
+  if (n < least || n > most) throw wrong(`has length ${n}; ${least} to ${most} are allowed`);
+}
+
+/** Reads the value of a key once more. */
+function inside(reader: Reader, entry: Entry): Reader {
+  const again = new Reader(reader.bytes);
+  again.at = entry.start;
+  return again;
+}
+
+function writeText(out: Writer, text: string): void {
+  out.str(text);
+}
+
+function writeFloat(out: Writer, x: number): void {
+  out.float(x);
 }
 
 /** Bytes of a text that was read, by its head. */
@@ -79,22 +98,22 @@ function finite(entry: Entry): number {
 
 export const number: FieldType = {
   read: (_, entry) => finite(entry),
-  write: (out, value: number) => out.float(value),
+  write: writeFloat,
 };
 
 export const share: FieldType = {
   read(_, entry) {
     const value = finite(entry);
-    if (value < 0 || value > 1) throw new FieldError("", "must be between 0 and 1");
+    if (value < 0 || value > 1) throw expected("between 0 and 1");
     return value;
   },
-  write: (out, value: number) => out.float(value),
+  write: writeFloat,
 };
 
 export const percent: FieldType = {
   read(reader, entry) {
     const value = uint.read(reader, entry) as Uint;
-    if (value > 100) throw new FieldError("", "must be between 0 and 100");
+    if (value > 100) throw expected("between 0 and 100");
     return value;
   },
   write: uint.write,
@@ -117,7 +136,7 @@ export function str(least = 0, most = Infinity): FieldType {
       within(textBytes(reader, entry), least, most);
       return entry.value;
     },
-    write: (out, value: string) => out.str(value),
+    write: writeText,
   };
 }
 
@@ -125,9 +144,7 @@ export function str(least = 0, most = Infinity): FieldType {
 export function raw(most: number): FieldType {
   return {
     read(reader, entry) {
-      const inside = new Reader(reader.bytes);
-      inside.at = entry.start;
-      if (!inside.skip()) throw new FieldError("", "holds a string that is not UTF-8");
+      if (!inside(reader, entry).skip()) throw wrong("holds a string that is not UTF-8");
       within(entry.end - entry.start, 0, most);
       return reader.bytes.slice(entry.start, entry.end);
     },
@@ -140,9 +157,9 @@ export function word(...words: string[]): FieldType {
   return {
     read(_, entry) {
       if (entry.tag === Tag.Str && words.includes(entry.value as string)) return entry.value;
-      throw new FieldError("", `must be one of ${words.join(" ")}`);
+      throw expected(`one of ${words.join(" ")}`);
     },
-    write: (out, value: string) => out.str(value),
+    write: writeText,
   };
 }
 
@@ -150,23 +167,25 @@ export const select: FieldType = {
   read(_, { tag, value }) {
     if (tag === Tag.UInt && (value as Uint) >= 1) return value;
     if (tag === Tag.Str && (value === "one" || value === "all")) return value;
-    throw new FieldError("", 'must be "one", "all" or an integer from 1');
+    throw expected('"one", "all" or an integer from 1');
   },
   write: (out, value: string | Uint) => (typeof value === "string" ? out.str(value) : out.int(value)),
 };
+
+/** An absent list or map is empty, and an empty one is not written. */
+const EMPTY = { absent: { value: [] }, isDefault: (value: readonly unknown[]) => value.length === 0 };
 
 /** A list. An absent one is empty, and an empty one is not written. */
 export function list(item: FieldType, least = 0, most = LIST_MAX): FieldType {
   return {
     read(reader, entry) {
       if (entry.tag !== Tag.Array) throw expected("an array");
-      const inside = new Reader(reader.bytes);
-      inside.at = entry.start;
-      inside.head();
-      const n = inside.size;
-      if (n > LIST_MAX) throw new FieldError("", `has more than ${LIST_MAX} items`);
+      const again = inside(reader, entry);
+      again.head();
+      const n = again.size;
+      if (n > LIST_MAX) throw wrong(`has more than ${LIST_MAX} items`);
       const items: unknown[] = [];
-      for (let i = 0; i < n; i++) items.push(item.read(inside, inside.item()));
+      for (let i = 0; i < n; i++) items.push(item.read(again, again.item()));
       within(n, least, most);
       return items;
     },
@@ -174,61 +193,55 @@ export function list(item: FieldType, least = 0, most = LIST_MAX): FieldType {
       out.array(value.length);
       for (const one of value) item.write(out, one as never);
     },
-    absent: { value: [] },
-    isDefault: (value: unknown[]) => value.length === 0,
+    ...EMPTY,
   };
 }
 
 /** The entries of a map that was checked already. */
 export function entriesOf(reader: Reader, entry: Entry, what: string): Entry[] {
   if (entry.tag !== Tag.Map) throw expected(what);
-  const inside = new Reader(reader.bytes);
-  inside.at = entry.start;
-  return inside.entries();
+  return inside(reader, entry).entries();
+}
+
+/** Writes pairs as a map. */
+function mapOf<T>(write: (out: Writer, value: T) => void): (out: Writer, value: readonly (readonly [string, T])[]) => void {
+  return (out, value) => {
+    out.map(value.length);
+    for (const [key, one] of value) {
+      out.str(key);
+      write(out, one);
+    }
+  };
 }
 
 export const labels: FieldType = {
   read(reader, entry) {
     const entries = entriesOf(reader, entry, "a map of strings");
-    if (entries.length > LABELS_MAX) throw new FieldError("", `has more than ${LABELS_MAX} labels`);
+    if (entries.length > LABELS_MAX) throw wrong(`has more than ${LABELS_MAX} labels`);
     return entries.map((label) => {
       const text = readAt(str(), reader, label);
       const bytes = utf8Length(label.key);
       if (bytes === 0 || bytes > WORD_BYTES_MAX || textBytes(reader, label) > WORD_BYTES_MAX) {
-        throw new FieldError("", "has a key or value of wrong length");
+        throw wrong("has a key or value of wrong length");
       }
       return [label.key, text];
     });
   },
-  write(out, value: Pairs) {
-    out.map(value.length);
-    for (const [key, text] of value) {
-      out.str(key);
-      out.str(text);
-    }
-  },
-  absent: { value: [] },
-  isDefault: (value: Pairs) => value.length === 0,
+  write: mapOf(writeText),
+  ...EMPTY,
 };
 
 export const levels: FieldType = {
   read(reader, entry) {
     return entriesOf(reader, entry, "a map of numbers").map((level) => {
       if (utf8Length(level.key) > ID_BYTES_MAX) {
-        throw new FieldError("", "has a key of wrong length");
+        throw wrong("has a key of wrong length");
       }
       return [level.key, readAt(share, reader, level)];
     });
   },
-  write(out, value: readonly (readonly [string, number])[]) {
-    out.map(value.length);
-    for (const [key, level] of value) {
-      out.str(key);
-      out.float(level);
-    }
-  },
-  absent: { value: [] },
-  isDefault: (value: readonly unknown[]) => value.length === 0,
+  write: mapOf(writeFloat),
+  ...EMPTY,
 };
 
 /** The private keys (`x-…`) of a header, with their encoded values. */
