@@ -33,11 +33,13 @@ use crate::callbacks::Busy;
 
 /// Statements that are kept prepared for a connection: all there are.
 const STATEMENTS: usize = 64;
-/// Pages in the log, and not yet in the file, that begin a checkpoint.
-const CHECKPOINT_PAGES: i64 = 256;
-/// Pages in the log from which on it has to begin anew. It does so by itself, sooner, whenever all of it is in the file
-/// as a batch begins.
-const RESTART_PAGES: i64 = 4096;
+/// Pages in the log, and not yet in the file, that begin a checkpoint. Not few: each waits for the disk, as batches do.
+const CHECKPOINT_PAGES: i64 = 1000;
+/// Pages in the log from which on it begins anew, when few of them are not in the file: what is left a batch waits for.
+/// Sooner it does so by itself, whenever all of it is in the file as a batch begins.
+const RESTART_PAGES: i64 = 8000;
+/// Pages in the log from which on it begins anew in any case: as many as its file keeps.
+const FULL_PAGES: i64 = 16_000;
 /// How long it waits for them.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
 /// What a probe writes: as much as a few tasks.
@@ -111,7 +113,7 @@ impl SqliteFile {
             ));
         }
         connection.execute_batch(
-            "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=16777216;
+            "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=67108864;
              PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;
              PRAGMA cache_size=-16384;",
         )?;
@@ -295,8 +297,8 @@ impl Store for SqliteStore {
 
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (log, done) = self.log_pages("PRAGMA wal_checkpoint(NOOP)")?;
-        // One that is to begin anew is left to who writes: two checkpoints at once end in an error for one of them.
-        if (CHECKPOINT_PAGES..).contains(&(log - done)) && log < RESTART_PAGES {
+        // A full one is left to who writes: two checkpoints at once end in an error for one of them.
+        if log - done >= CHECKPOINT_PAGES && log < FULL_PAGES {
             self.log_pages("PRAGMA wal_checkpoint(PASSIVE)")?;
         }
         Ok(())
@@ -304,9 +306,12 @@ impl Store for SqliteStore {
 
     fn shorten_log(&mut self) -> Result<(), StoreError> {
         // The length of the log's file says nothing: it begins anew without getting shorter.
-        let (log, _) = self.log_pages("PRAGMA wal_checkpoint(NOOP)")?;
+        let (log, done) = self.log_pages("PRAGMA wal_checkpoint(NOOP)")?;
+        if log < RESTART_PAGES || (log - done >= CHECKPOINT_PAGES && log < FULL_PAGES) {
+            return Ok(());
+        }
         // Not cut off: what is written over costs less to make safe than what makes a file longer.
-        if log < RESTART_PAGES { Ok(()) } else { self.restart("PRAGMA wal_checkpoint(RESTART)") }
+        self.restart("PRAGMA wal_checkpoint(RESTART)")
     }
 
     fn counts(&self) -> [u64; TaskState::ALL.len()] {

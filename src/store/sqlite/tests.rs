@@ -1,4 +1,4 @@
-//! What holds for every statement of a connection.
+//! What holds for every statement of a connection, and for the log of writes.
 
 use rusqlite::StatementStatus;
 
@@ -18,4 +18,27 @@ fn a_statement_is_not_compiled_again_for_another_value() {
     }
     let statement = store.connection.prepare_cached(sql).unwrap();
     assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+}
+
+#[test]
+fn a_log_of_which_something_is_always_read_begins_anew_and_is_not_cut_off() {
+    let home = tempfile::tempdir().unwrap();
+    let file = SqliteFile::take(&StoreOptions::new(home.path().join("store.db"))).unwrap();
+    let (mut writer, mut beside) = (file.open_writer().unwrap(), file.open_writer().unwrap());
+    let reader = reading(&file.path).unwrap();
+    let block = RecordBlock { first_ms: 1, last_ms: 1, count: 1, bytes: vec![7; 1 << 20] };
+    let mut lengths = Vec::new();
+    for _ in 0..50 {
+        writer.write_records(&block).unwrap();
+        reader.execute_batch("BEGIN; SELECT n FROM counts LIMIT 1").unwrap();
+        writer.write_records(&block).unwrap();
+        // Not all of it gets into the file: the reader is at what stood there before.
+        beside.checkpoint().unwrap();
+        reader.execute_batch("COMMIT").unwrap();
+        writer.shorten_log().unwrap();
+        lengths.push(writer.log_bytes());
+    }
+    assert!(lengths.is_sorted(), "{lengths:?}");
+    let pages = i64::try_from(lengths[lengths.len() - 1]).unwrap() / (4096 + 24);
+    assert!((RESTART_PAGES..RESTART_PAGES + CHECKPOINT_PAGES).contains(&pages), "{pages}");
 }
