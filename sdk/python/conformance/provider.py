@@ -48,12 +48,15 @@ def offer(agent: agent_reach.Agent) -> None:
         await asyncio.sleep(ms / 1000)
         return runs[key]
 
-    @agent.capability("pair.endless")
-    async def _() -> AsyncIterator[int]:
+    @agent.capability("pair.endless", by_name=True)
+    async def _(key: str) -> AsyncIterator[int]:
         n = 0
-        while True:
-            yield n
-            n += 1
+        try:
+            while True:
+                yield n
+                n += 1
+        finally:
+            cancelled.add(key)
 
 
 async def main(name: str) -> None:

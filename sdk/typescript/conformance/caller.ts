@@ -16,9 +16,11 @@ const agent = await agentOf(name);
 const to = { agents: [provider], waitForAgentMs: 20_000, budgetMs: 30_000 };
 
 const VALUES: unknown[] = [
-  ...[null, true, false, 0, -1, 127, 128, -(2 ** 31), 2n ** 53n + 1n, 86699530287996692n, 2n ** 64n - 1n, -(2n ** 63n)],
-  ...[0.5, -0, 1e300, "", "\0é😀\u2028", "x".repeat(70_000), new Uint8Array(), new Uint8Array([0, 255, 128])],
-  ...[new Uint8Array(70_000).fill(120), [], [0, 255, 128], {}, { "": [{}], é: { n: new Uint8Array(1) } }],
+  ...[null, true, false, 0, -1, 127, 128, -(2 ** 31), 2n ** 53n + 1n, 86699530287996692n],
+  ...[2n ** 63n - 1n, 2n ** 64n - 1n, -(2n ** 63n), 0.5, -0, 1e300, NaN, Infinity, -Infinity],
+  ...["", "\0é😀\u2028", "x".repeat(70_000), new Uint8Array(), new Uint8Array([0, 255, 128])],
+  ...[new Uint8Array(70_000).fill(120), [], [0, 255, new Uint8Array([128]), "\x80"]],
+  ...[{}, { "": [{}], é: { n: new Uint8Array(1) } }, new Map<unknown, string>([[1, "by a number"], ["1", "by a text"]])],
   ...[new Date(1500), new Timestamp(1n, 999), new Ext(5, new Uint8Array([1]))],
 ];
 
@@ -30,6 +32,11 @@ async function failure(what: PromiseLike<unknown>): Promise<CallError> {
     throw error;
   }
   return assert.fail("it did not fail");
+}
+
+/** Waits until the handler of this key was cancelled. */
+async function wasCancelled(key: { key: string }): Promise<void> {
+  while (!(await agent.call<boolean>("pair.cancelled", key, to)));
 }
 
 const steps: Record<string, () => Promise<void>> = {
@@ -49,10 +56,12 @@ const steps: Record<string, () => Promise<void>> = {
     for await (const piece of stream) assert.equal(piece, due++);
     assert.deepEqual([due, await stream.result()], [500, 500]);
     due = 0;
-    for await (const piece of agent.stream<number>("pair.endless", undefined, { ...to, window: 4 })) {
+    const key = { key: `endless-${name}` };
+    for await (const piece of agent.stream<number>("pair.endless", key, { ...to, window: 4 })) {
       assert.equal(piece, due++);
       if (due === 50) break;
     }
+    await wasCancelled(key);
   },
   "PAIR-3": async () => {
     for (const [code, retryable] of [
@@ -67,12 +76,15 @@ const steps: Record<string, () => Promise<void>> = {
     }
     const nobody = await failure(agent.call("pair.none", undefined, { agents: [provider] }));
     assert.deepEqual([nobody.code, nobody.accepted], ["no_capability", "no"]);
+    const late = { agents: ["nobody-is-called-so"], waitForAgentMs: 20_000, budgetMs: 300 };
+    const absent = await failure(agent.call("pair.echo", undefined, late));
+    assert.deepEqual([absent.code, absent.accepted], ["budget_exhausted", "unknown"]);
   },
   "PAIR-4": async () => {
     const pending = agent.call("pair.wait", { key: name }, to);
     await pending.accepted();
     pending.cancel();
-    while (!(await agent.call<boolean>("pair.cancelled", { key: name }, to)));
+    await wasCancelled({ key: name });
   },
   "PAIR-5": async () => {
     const body = { key: `task-${name}`, ms: 10 };
@@ -86,6 +98,29 @@ const steps: Record<string, () => Promise<void>> = {
     console.log("restart");
     assert.equal(await pending, 1);
     assert.equal(await agent.call("pair.echo", "after", to), "after");
+  },
+  "PAIR-7": async () => {
+    const requestId = `once-${name}`;
+    const ask = () => agent.call<number>("pair.slow", { key: requestId, ms: 200 }, { ...to, requestId });
+    const first = ask();
+    await first.accepted();
+    const second = ask();
+    assert.deepEqual([await first, await second], [1, 1]);
+    const third = await ask().reply();
+    assert.deepEqual([third.body, third.duplicate], [1, true]);
+  },
+  "PAIR-8": async () => {
+    const body = { key: `notified-${name}`, ms: 0 };
+    await agent.notify("pair.slow", body, to);
+    assert.equal(await agent.call("pair.slow", body, to), 2);
+    const said = await agent.callAll<string>("pair.echo", "all", to);
+    const heard = said.parts.map((part) => [part.target, part.ok ? part.reply.body : part.error]);
+    assert.deepEqual(heard, [[provider, "all"]]);
+    assert.deepEqual([said.summary.targets, said.summary.completed], [1, 1]);
+    const failing = { code: "no-tea", message: "", retryable: false };
+    const failed = await agent.callAll("pair.fail", failing, to);
+    assert.deepEqual(failed.parts.map((part) => !part.ok && part.error.code), ["handler_error"]);
+    assert.deepEqual([failed.summary.completed, failed.summary.failed], [0, 1]);
   },
 };
 

@@ -22,8 +22,12 @@ agent.provide("pair.count", async function* (ctx: Context<number>) {
   return ctx.input;
 });
 
-agent.provide("pair.endless", async function* () {
-  for (let n = 0; ; n++) yield n;
+agent.provide("pair.endless", async function* (ctx: Context<{ key: string }>) {
+  try {
+    for (let n = 0; ; n++) yield n;
+  } finally {
+    cancelled.add(ctx.input.key);
+  }
 });
 
 agent.provide("pair.fail", (ctx: Context<{ code: string; message: string; retryable: boolean }>) => {
