@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use futures_util::task::AtomicWaker;
 
-use crate::session::CallKey;
+use crate::session::{CallKey, TaskEnd};
 
 /// A word from a caller.
 #[derive(Debug)]
@@ -14,13 +14,14 @@ pub(crate) enum Item {
     Forget(CallKey),
     Consumed(CallKey, u64, Option<String>),
     Received(String),
+    /// A handle is gone, with the result of its task still in it.
+    Returned(Box<TaskEnd>),
     /// The last handle of the agent is gone.
     Unheld,
 }
 
-/// Bounded by the open calls: one [`Item::Cancel`] or [`Item::Forget`] each, one
-/// [`Item::Received`] for each result of a task, and one
-/// [`Item::Consumed`] for each half window of chunks that came.
+/// Bounded by the open calls: one [`Item::Cancel`] or [`Item::Forget`] each, one [`Item::Received`] or
+/// [`Item::Returned`] for each result of a task, and one [`Item::Consumed`] for each half window of chunks that came.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     items: Mutex<Vec<Item>>,

@@ -8,7 +8,7 @@ use agent_reach_protocol::ErrorCode;
 
 use crate::control::{Control, Item};
 use crate::errors::{Accepted, CallError, Code};
-use crate::session::{CallEvent, CallKey};
+use crate::session::{CallEvent, CallKey, TaskEnd};
 
 /// Most bytes that wait for one caller. A hub that keeps to the credit stays far below it.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -18,6 +18,8 @@ struct State {
     events: VecDeque<CallEvent>,
     bytes: usize,
     ended: bool,
+    /// The end is that of this task, and nobody has seen it yet.
+    task: Option<String>,
     /// The caller let go.
     abandoned: bool,
     /// A task goes on without its handle.
@@ -49,10 +51,22 @@ pub(crate) struct Sender {
 impl Sender {
     /// Hands an event over. `false` when the caller let more wait than is allowed.
     pub(crate) fn push(&self, event: CallEvent) -> bool {
+        let state = lock(&self.shared);
+        state.ended || Self::put(state, event)
+    }
+
+    /// Hands the end of a task over. `false` when nobody is there to take it: the caller let go, or has its end.
+    pub(crate) fn deliver(&self, end: &TaskEnd) -> bool {
         let mut state = lock(&self.shared);
-        if state.ended {
-            return true;
+        if state.ended || state.abandoned {
+            return false;
         }
+        state.task = Some(end.task_id.clone());
+        Self::put(state, CallEvent::Ended(end.result.clone().map(|reply| (reply, None))));
+        true
+    }
+
+    fn put(mut state: MutexGuard<'_, State>, event: CallEvent) -> bool {
         state.bytes += size(&event);
         let fits = state.bytes <= BYTES_MAX;
         state.ended = matches!(event, CallEvent::Ended(_));
@@ -106,6 +120,12 @@ impl Receiver {
         let mut state = lock(&self.shared);
         if let Some(event) = state.events.pop_front() {
             state.bytes = state.bytes.saturating_sub(size(&event));
+            if state.events.is_empty()
+                && let Some(task_id) = state.task.take()
+            {
+                drop(state);
+                self.control.push(Item::Received(task_id));
+            }
             return Poll::Ready(Some(event));
         }
         if state.ended {
@@ -144,6 +164,12 @@ impl Drop for Receiver {
             let keeps_running = state.keeps_running;
             drop(state);
             self.control.push(if keeps_running { Item::Forget(self.key) } else { Item::Cancel(self.key) });
+        } else if let Some(task_id) = state.task.take()
+            && let Some(CallEvent::Ended(result)) = state.events.pop_back()
+        {
+            drop(state);
+            let result = result.map(|(reply, _)| reply);
+            self.control.push(Item::Returned(Box::new(TaskEnd { task_id, result })));
         }
     }
 }
@@ -176,5 +202,45 @@ mod tests {
             let Poll::Ready(Some(CallEvent::Ended(Err(error)))) = polled else { panic!("{polled:?}") };
             assert_eq!((&error.code, error.accepted), (&Code::Closed, expected));
         }
+    }
+
+    fn stored() -> (Sender, Receiver, TaskEnd, Arc<Control>) {
+        let control = Arc::<Control>::default();
+        let (sender, receiver) = inbox(1, Arc::clone(&control));
+        receiver.keep_running();
+        let result = Err(CallError::known(ErrorCode::Cancelled, "m"));
+        (sender, receiver, TaskEnd { task_id: "t".to_owned(), result }, control)
+    }
+
+    fn words(control: &Control) -> Vec<Item> {
+        let mut items = Vec::new();
+        control.take(Waker::noop(), &mut items);
+        items
+    }
+
+    #[test]
+    fn a_tasks_result_counts_as_received_when_the_program_takes_it() {
+        let (sender, receiver, end, control) = stored();
+        assert!(sender.deliver(&end));
+        assert!(words(&control).is_empty());
+        let taken = receiver.poll_next(&Context::from_waker(Waker::noop()));
+        assert!(matches!(taken, Poll::Ready(Some(CallEvent::Ended(_)))), "{taken:?}");
+        assert!(matches!(words(&control).as_slice(), [Item::Received(task_id)] if task_id == "t"));
+        drop((sender, receiver));
+        assert!(words(&control).is_empty());
+    }
+
+    #[test]
+    fn a_handle_that_is_dropped_with_its_result_gives_it_back_and_one_that_was_dropped_before_takes_none() {
+        let (sender, receiver, end, control) = stored();
+        assert!(sender.deliver(&end));
+        drop(receiver);
+        let words_said = words(&control);
+        assert!(matches!(words_said.as_slice(), [Item::Returned(back)] if **back == end), "{words_said:?}");
+
+        let (sender, receiver, end, control) = stored();
+        drop(receiver);
+        assert!(!sender.deliver(&end));
+        assert!(matches!(words(&control).as_slice(), [Item::Forget(1)]));
     }
 }

@@ -28,7 +28,7 @@ use crate::dedupe::Writer;
 use crate::errors::{CloseReason, ConnectError};
 use crate::inbox;
 use crate::provide::Handler;
-use crate::session::{CallEvent, CallKey, Effect, Input, Now, RunKey, Session, Work};
+use crate::session::{CallEvent, CallKey, Effect, Input, Now, RunKey, Session, TaskEnd, Work};
 use crate::transport::{Address, Dial};
 
 /// Frames, commands or events taken in a row before the others get their turn.
@@ -203,6 +203,7 @@ impl Driver {
                 }
                 Item::Consumed(key, n, target) => self.input(Work::Consumed(key, n, target)),
                 Item::Received(task_id) => self.input(Work::Received(task_id)),
+                Item::Returned(end) => self.input(Work::Returned(end)),
                 Item::Unheld => self.input(Input::Close(self.shared.drain)),
             }
         }
@@ -314,6 +315,7 @@ impl Driver {
                 self.state.send_replace(State::Connecting(None));
             }
             Effect::Tell(key, event) => self.tell(key, event),
+            Effect::Deliver(keys, end) => self.deliver(keys, &end),
             Effect::Arrived(end) => self.shared.mailbox.put(*end),
             Effect::Hand(key, task_id) => self.hand(key, &task_id),
             Effect::Run(invocation) => self.start(*invocation),
@@ -334,12 +336,20 @@ impl Driver {
         false
     }
 
+    /// Gives a task's result to its handles. One that was just let go of gives it back at once.
+    fn deliver(&mut self, keys: Vec<CallKey>, end: &TaskEnd) {
+        for key in keys {
+            if !self.inboxes.remove(&key).is_some_and(|sender| sender.deliver(end)) {
+                self.input(Work::Returned(Box::new(end.clone())));
+            }
+        }
+    }
+
     /// Gives a handle the result of its task from the inbox, unless the program has just taken it there.
     fn hand(&mut self, key: CallKey, task_id: &str) {
         let Some(end) = self.shared.mailbox.take(task_id) else { return };
-        self.input(Work::Forget(key));
-        self.input(Work::Received(end.task_id));
-        self.tell(key, CallEvent::Ended(end.result.map(|reply| (reply, None))));
+        self.input(Work::Moved(key, task_id.to_owned()));
+        self.deliver(vec![key], &end);
     }
 
     fn tell(&mut self, key: CallKey, event: CallEvent) {

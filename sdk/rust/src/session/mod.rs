@@ -196,6 +196,8 @@ impl Session {
             Work::Consumed(key, n, target) => self.asked.consumed(cx, key, n, target.as_deref()),
             Work::Claim(key, task_id) => self.asked.claim(cx, key, task_id),
             Work::Received(task_id) => self.asked.received(cx, &task_id),
+            Work::Moved(key, task_id) => self.asked.moved(key, &task_id),
+            Work::Returned(end) => self.asked.returned(cx, *end),
             Work::Emit(run, payload) => self.running.on_emit(cx, run, payload),
             Work::WouldTake(run, time) => self.running.on_would_take(cx, run, time),
             Work::Finished(run, outcome) => self.running.on_finished(cx, run, outcome),

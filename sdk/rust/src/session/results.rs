@@ -1,8 +1,9 @@
 //! Results of tasks: to the handles that wait for them, else to the program's inbox, each once.
 //!
 //! The hub sends a result until it has its RECEIPT, so the same one may come several times, on this connection and on
-//! later ones. The receipt goes out when a handle holds the result or the program took it from its inbox, and again
-//! for each repetition: the first one may have been lost.
+//! later ones. The receipt goes out when the program took the result from a handle or from its inbox, and again for
+//! each repetition: the first one may have been lost. A handle that is let go of with the result still in it gives it
+//! back.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(crate) struct Results {
     /// Handles of each task, in the order they were made.
     handles: HashMap<String, Vec<CallKey>>,
     by_key: HashMap<CallKey, String>,
+    /// Given to so many handles, which have not shown it to the program yet.
+    handed: HashMap<String, usize>,
     /// In the inbox, with their bytes.
     held: HashMap<String, usize>,
     held_bytes: usize,
@@ -73,20 +76,21 @@ impl Results {
             self.by_key.remove(key);
         }
         keys.extend(asked);
+        let known = self.taken.contains(task_id);
+        if known {
+            receipt(cx, task_id);
+        }
         if !keys.is_empty() {
-            for key in keys {
-                let result = end.result.clone().map(|reply| (reply, None));
-                cx.effects.push(Effect::Tell(key, CallEvent::Ended(result)));
+            if !known {
+                *self.handed.entry(task_id.to_owned()).or_default() += keys.len();
             }
-            return self.taken(cx, task_id);
-        }
-        if self.taken.contains(task_id) {
-            return receipt(cx, task_id);
-        }
-        let bytes = end.bytes();
-        if self.held.contains_key(task_id) {
+            cx.effects.push(Effect::Deliver(keys, Box::new(end)));
             return;
         }
+        if known || self.handed.contains_key(task_id) || self.held.contains_key(task_id) {
+            return;
+        }
+        let bytes = end.bytes();
         if self.held.len() >= HELD_MAX || self.held_bytes.saturating_add(bytes) > HELD_BYTES {
             tracing::debug!(task_id, "the inbox is full: the hub keeps this result");
             return;
@@ -96,15 +100,40 @@ impl Results {
         cx.effects.push(Effect::Arrived(Box::new(end)));
     }
 
-    /// A result is in the program's hands.
-    pub(crate) fn taken(&mut self, cx: &mut Context<'_>, task_id: &str) {
+    /// A handle took over what was in the inbox.
+    pub(crate) fn moved(&mut self, key: CallKey, task_id: &str) {
+        self.forget(key);
+        self.leaves_inbox(task_id);
+        *self.handed.entry(task_id.to_owned()).or_default() += 1;
+    }
+
+    /// A handle was let go of, and nobody saw the result in it.
+    pub(crate) fn returned(&mut self, cx: &mut Context<'_>, end: TaskEnd) {
+        let Some(handles) = self.handed.get_mut(&end.task_id) else { return };
+        *handles = handles.saturating_sub(1);
+        if *handles == 0 {
+            self.handed.remove(&end.task_id);
+            let task_id = end.task_id.clone();
+            self.arrive(cx, None, &task_id, end);
+        }
+    }
+
+    fn leaves_inbox(&mut self, task_id: &str) {
         if let Some(bytes) = self.held.remove(task_id) {
             self.held_bytes -= bytes;
         }
+    }
+
+    /// A result is in the program's hands.
+    pub(crate) fn taken(&mut self, cx: &mut Context<'_>, task_id: &str) {
+        self.leaves_inbox(task_id);
+        self.handed.remove(task_id);
         let task: Arc<str> = task_id.into();
-        if self.taken.insert(Arc::clone(&task)) {
-            self.taken_order.push_back(task);
+        if !self.taken.insert(Arc::clone(&task)) {
+            // Two handles of one task: the hub knows from the first one.
+            return;
         }
+        self.taken_order.push_back(task);
         while self.taken_order.len() > TAKEN_MAX {
             if let Some(oldest) = self.taken_order.pop_front() {
                 self.taken.remove(&oldest);
@@ -123,7 +152,7 @@ impl Results {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.handles.is_empty() && self.by_key.is_empty()
+        self.handles.is_empty() && self.by_key.is_empty() && self.handed.is_empty()
     }
 }
 

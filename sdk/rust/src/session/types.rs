@@ -302,6 +302,10 @@ pub(crate) enum Work {
     Consumed(CallKey, u64, Option<String>),
     /// A task's result is in the program's hands.
     Received(String),
+    /// A handle got its task's result from the inbox.
+    Moved(CallKey, String),
+    /// A handle that had a task's result is gone, and nobody saw the result in it.
+    Returned(Box<TaskEnd>),
     /// A handler sends a chunk.
     Emit(RunKey, Payload),
     /// A handler says how long it expects to take.
@@ -336,6 +340,8 @@ pub(crate) enum Effect {
     Leaving,
     /// Tell a caller.
     Tell(CallKey, CallEvent),
+    /// A task's result for these handles. What none of them takes comes back as [`Work::Returned`].
+    Deliver(Vec<CallKey>, Box<TaskEnd>),
     /// A task's result that no handle here waits for: for the inbox.
     Arrived(Box<TaskEnd>),
     /// Give this handle the result of its task from the inbox.

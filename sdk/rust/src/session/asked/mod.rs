@@ -183,7 +183,11 @@ impl Asked {
 
     /// Nobody waits any more. The call's end, which the hub will still send, is dropped when it comes.
     pub(crate) fn cancel(&mut self, cx: &mut Context<'_>, key: CallKey) {
-        let Some(open) = self.remove(key) else { return };
+        let Some(open) = self.remove(key) else {
+            // Or it is a task that was stored before its caller let go, who does not know that yet.
+            self.results.forget(key);
+            return;
+        };
         if let Some(id) = open.id
             && !cx.outbound.withdraw(id)
         {
@@ -237,6 +241,16 @@ impl Asked {
     /// A task's result is in the program's hands.
     pub(crate) fn received(&mut self, cx: &mut Context<'_>, task_id: &str) {
         self.results.taken(cx, task_id);
+    }
+
+    /// A handle got its task's result from the inbox.
+    pub(crate) fn moved(&mut self, key: CallKey, task_id: &str) {
+        self.results.moved(key, task_id);
+    }
+
+    /// A task's result was in a handle that nobody has any more.
+    pub(crate) fn returned(&mut self, cx: &mut Context<'_>, end: TaskEnd) {
+        self.results.returned(cx, end);
     }
 
     pub(crate) fn on_accept(&mut self, cx: &mut Context<'_>, header: &Accept<'_>) {

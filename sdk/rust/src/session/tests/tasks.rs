@@ -22,14 +22,21 @@ fn stored(world: &mut World, key: CallKey, task_id: &'static str) {
     assert!(matches!(world.hub(&accept, None).as_slice(), [Effect::Tell(_, CallEvent::Accepted(_))]));
 }
 
-/// Who was told an end, and nothing else.
-fn told(effects: &[Effect]) -> Vec<CallKey> {
-    let told = |effect: &Effect| {
-        if let Effect::Tell(key, CallEvent::Ended(_)) = effect { Some(*key) } else { None }
-    };
-    let keys: Vec<CallKey> = effects.iter().filter_map(told).collect();
-    assert_eq!(keys.len(), effects.len(), "{effects:?}");
+/// Which handles an end goes to, and nothing else.
+fn delivered(effects: &[Effect]) -> &[CallKey] {
+    let [Effect::Deliver(keys, _)] = effects else { panic!("{effects:?}") };
     keys
+}
+
+/// The end of a task as handles have it.
+fn held(task_id: &str) -> Box<TaskEnd> {
+    let result = Err(crate::CallError::known(ErrorCode::Cancelled, "m"));
+    Box::new(TaskEnd { task_id: task_id.to_owned(), result })
+}
+
+/// The program has it.
+fn take(world: &mut World, task_id: &str) {
+    assert_eq!(world.give(Work::Received(task_id.to_owned())), []);
 }
 
 /// What went to the inbox, and nothing else.
@@ -57,7 +64,11 @@ fn a_stored_task_is_not_sent_again_and_its_end_comes_without_an_id_and_is_confir
     assert_eq!(world.lose(), []);
     world.come_back();
     assert_eq!(world.sent(), []);
-    assert_eq!(told(&world.hub(&end("t"), Some(b"out"))), [1]);
+    assert_eq!(delivered(&world.hub(&end("t"), Some(b"out"))), [1]);
+    assert_eq!(receipts(&mut world), [""; 0], "the handle has it, the program does not");
+    assert_eq!(world.hub(&end("t"), None), [], "sent again while it is there");
+    assert_eq!(receipts(&mut world), [""; 0]);
+    take(&mut world, "t");
     assert_eq!(receipts(&mut world), ["t"]);
     assert!(world.session.asked.is_empty());
 }
@@ -105,8 +116,10 @@ fn two_handles_of_one_task_both_learn_its_end() {
     let mut world = World::ready();
     stored(&mut world, 1, "t");
     stored(&mut world, 2, "t");
-    assert_eq!(told(&world.hub(&end("t"), None)), [1, 2]);
-    assert_eq!(receipts(&mut world), ["t"]);
+    assert_eq!(delivered(&world.hub(&end("t"), None)), [1, 2]);
+    take(&mut world, "t");
+    take(&mut world, "t");
+    assert_eq!(receipts(&mut world), ["t"], "once for both");
 }
 
 #[test]
@@ -114,13 +127,15 @@ fn a_repetition_of_an_ended_task_has_its_end_by_its_id_even_when_that_was_given_
     let mut world = World::ready();
     stored(&mut world, 1, "t");
     world.hub(&end("t"), None);
+    take(&mut world, "t");
     world.sent();
     world.open(2, task());
     let message = world.one();
     let id = read!(&message, Call).0.id;
     let duplicate = CallResult { id: Some(id), duplicate: true, ..end("t") };
-    assert_eq!(told(&world.hub(&duplicate, None)), [2]);
+    assert_eq!(delivered(&world.hub(&duplicate, None)), [2]);
     assert_eq!(receipts(&mut world), ["t"]);
+    assert_eq!(world.give(Work::Returned(held("t"))), [], "the program had it from the first one");
 }
 
 #[test]
@@ -170,12 +185,14 @@ fn the_inbox_is_bounded_and_what_has_no_room_is_left_to_the_hub() {
 fn a_handle_made_from_an_id_gets_what_comes_and_what_waits_in_the_inbox() {
     let mut world = World::ready();
     assert_eq!(world.give(Work::Claim(1, "a".to_owned())), []);
-    assert_eq!(told(&world.hub(&end("a"), None)), [1]);
+    assert_eq!(delivered(&world.hub(&end("a"), None)), [1]);
     world.hub(&end("b"), None);
     assert_eq!(world.give(Work::Claim(2, "b".to_owned())), [Effect::Hand(2, "b".to_owned())]);
-    world.give(Work::Forget(2));
-    world.give(Work::Received("b".to_owned()));
-    assert_eq!(receipts(&mut world), ["a", "b"]);
+    world.give(Work::Moved(2, "b".to_owned()));
+    assert_eq!(receipts(&mut world), [""; 0]);
+    take(&mut world, "b");
+    take(&mut world, "a");
+    assert_eq!(receipts(&mut world), ["b", "a"]);
     assert!(world.session.asked.is_empty());
 }
 
@@ -189,15 +206,76 @@ fn the_result_of_a_dropped_handle_goes_to_the_inbox() {
 }
 
 #[test]
+fn a_result_that_meets_a_handle_which_is_being_dropped_goes_to_the_inbox_and_is_confirmed_when_it_is_taken() {
+    let mut world = World::ready();
+    stored(&mut world, 1, "t");
+    assert_eq!(delivered(&world.hub(&end("t"), None)), [1]);
+    assert_eq!(arrived(&world.give(Work::Returned(held("t")))), ["t"]);
+    assert_eq!(world.give(Work::Forget(1)), [], "the word of the drop comes too late");
+    assert_eq!(world.hub(&end("t"), None), [], "sent again while it waits");
+    assert_eq!(receipts(&mut world), [""; 0]);
+    take(&mut world, "t");
+    assert_eq!(receipts(&mut world), ["t"]);
+    assert!(world.session.asked.is_empty());
+}
+
+#[test]
+fn a_result_that_one_of_two_handles_gave_back_is_the_other_ones_and_not_the_inboxs() {
+    let mut world = World::ready();
+    stored(&mut world, 1, "t");
+    stored(&mut world, 2, "t");
+    world.hub(&end("t"), None);
+    assert_eq!(world.give(Work::Returned(held("t"))), []);
+    assert_eq!(receipts(&mut world), [""; 0]);
+    assert_eq!(arrived(&world.give(Work::Returned(held("t")))), ["t"], "both are gone");
+}
+
+#[test]
+fn a_result_that_comes_back_from_a_handle_goes_to_one_that_was_made_meanwhile() {
+    let mut world = World::ready();
+    stored(&mut world, 1, "t");
+    world.hub(&end("t"), None);
+    world.give(Work::Claim(2, "t".to_owned()));
+    assert_eq!(delivered(&world.give(Work::Returned(held("t")))), [2]);
+    world.hub(&end("u"), None);
+    assert_eq!(world.give(Work::Claim(3, "u".to_owned())), [Effect::Hand(3, "u".to_owned())]);
+    world.give(Work::Moved(3, "u".to_owned()));
+    assert_eq!(arrived(&world.give(Work::Returned(held("u")))), ["u"], "from the inbox and back");
+}
+
+#[test]
+fn a_result_that_comes_back_to_a_full_inbox_is_left_to_the_hub() {
+    let mut world = World::ready();
+    stored(&mut world, 1, "t");
+    world.hub(&end("t"), None);
+    for n in 0..256 {
+        world.hub(&end(format!("t{n}").leak()), None);
+    }
+    assert_eq!(world.give(Work::Returned(held("t"))), []);
+    take(&mut world, "t0");
+    assert_eq!(arrived(&world.hub(&end("t"), None)), ["t"], "sent again, and there is room");
+}
+
+#[test]
+fn a_task_that_was_stored_while_its_submit_was_let_go_of_ends_in_the_inbox() {
+    let mut world = World::ready();
+    stored(&mut world, 1, "t");
+    assert_eq!(world.give(Work::Cancel(1)), []);
+    assert_eq!(arrived(&world.hub(&end("t"), None)), ["t"]);
+}
+
+#[test]
 fn a_failure_is_an_end_too_and_says_whether_a_provider_had_it() {
     let mut world = World::ready();
     stored(&mut world, 1, "t");
     let error = WireError { code: "budget_exhausted", message: "m", retryable: false, details: None };
     let failed = CallResult { status: ResultStatus::Failed, error: Some(error), target: None, ..end("t") };
     let effects = world.hub(&failed, None);
-    let [Effect::Tell(1, CallEvent::Ended(Err(error)))] = effects.as_slice() else { panic!("{effects:?}") };
-    assert_eq!(error.code, ErrorCode::BudgetExhausted);
+    let [Effect::Deliver(keys, told)] = effects.as_slice() else { panic!("{effects:?}") };
+    let error = told.result.as_ref().unwrap_err();
+    assert_eq!((keys.as_slice(), &error.code), (&[1][..], &Code::Known(ErrorCode::BudgetExhausted)));
     assert_eq!(error.accepted, crate::Accepted::Unknown, "the hub's ACCEPT is no provider's");
+    take(&mut world, "t");
     assert_eq!(receipts(&mut world), ["t"]);
 }
 
