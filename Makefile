@@ -18,7 +18,7 @@ HOSTILE_NICE ?= 10
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tools rules sdk-python sdk-typescript fmt fmt-check lint doc build unit deny sim fuzz hostile
+.PHONY: help demo test tools rules sdk-python sdk-typescript pairs fmt fmt-check lint doc build unit deny sim fuzz hostile
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -27,7 +27,7 @@ demo: ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
 	$(CARGO) build --locked --bin agent-reach
 	target/debug/agent-reach demo $(DEMO_ARGS)
 
-test: tools rules fmt-check lint doc build unit sdk-python sdk-typescript deny ## Everything that has to be green before a merge
+test: tools rules fmt-check lint doc build unit sdk-python sdk-typescript pairs deny ## Everything that has to be green before a merge
 
 # Prometheus' own checker, for the rules and boards in dashboards/. Debian has it in a package, which is unpacked here and
 # not installed: its service would be started.
@@ -92,6 +92,26 @@ ifneq ($(call have,npm),)
 else
 	@$(call left_out,npm is not installed: the TypeScript SDK was not tested)
 endif
+
+# AGENT_REACH_BIN names another build of the hub, for those who do not want to wait for this one.
+pairs: build ## Every SDK as caller and as provider of every other one, on the release build of the hub
+ifndef AGENT_REACH_BIN
+	$(CARGO) build --locked --release --bin agent-reach
+endif
+ifneq ($(call have,python3),)
+	$(MAKE) --directory sdk/python env
+else
+	@$(call left_out,python3 is not installed: pairs with Python were not run)
+endif
+ifneq ($(call have,npm),)
+	cd sdk/typescript && { test -d node_modules || npm ci --no-audit --no-fund; } && npx --no-install tsc -p tsconfig.json
+else
+	@$(call left_out,npm is not installed: pairs with TypeScript were not run)
+endif
+	AGENT_REACH_BIN=$(or $(AGENT_REACH_BIN),$(CURDIR)/target/release/agent-reach) \
+		PAIRS_PYTHON=$(and $(call have,python3),$(CURDIR)/target/python-sdk/bin/python) \
+		PAIRS_NODE=$(and $(call have,npm),$(call have,node)) \
+		$(CARGO) test --locked --workspace --test sdk_pairs -- --nocapture
 
 deny: ## Licences, sources and banned crates of the dependencies
 ifneq ($(call have,cargo-deny),)

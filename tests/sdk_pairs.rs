@@ -42,7 +42,8 @@ fn languages() -> Vec<Language> {
         ("typescript", "PAIRS_NODE", "typescript/build/conformance", "js"),
     ];
     for (name, variable, folder, ending) in others {
-        let Some(interpreter) = std::env::var_os(variable).map(PathBuf::from) else {
+        let interpreter = std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let Some(interpreter) = interpreter else {
             eprintln!("{variable} is not set: nothing of {name} was run (make pairs)");
             continue;
         };
