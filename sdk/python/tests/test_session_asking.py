@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sessions import World
 
+from agent_reach.codec import Envelope
 from agent_reach.codes import Accepted, Kind
 from agent_reach.errors import CallError
 from agent_reach.session.types import (
@@ -428,3 +429,61 @@ def test_thousands_of_ended_calls_leave_nothing_behind() -> None:
     assert asked.is_empty
     assert len(asked._deadlines) < 100
     assert not asked._by_id
+
+
+def cut(world: World) -> list[Tell]:
+    """The hub ends the connection as a slow consumer's, and the agent comes back; the ends of calls."""
+    world.say(Kind.GOODBYE, {"code": "slow_consumer"})
+    ends = [own for own in world.effects() if isinstance(own, Tell)]
+    world.session.lost(world.now, 4002, "")
+    return ends
+
+
+def asked(sent: list[Envelope]) -> list[int]:
+    """The ids of what was asked."""
+    return [own.header["id"] for own in sent if own.kind is Kind.CALL]
+
+
+def test_after_slow_consumer_calls_go_out_one_after_the_other() -> None:
+    """BACK-7."""
+    world = World.ready()
+    for _ in range(4):
+        world.ask()
+    assert len(asked(world.sent())) == 4
+    assert cut(world) == []
+    (first,) = asked(world.connect())
+    # The next one goes when one has ended ...
+    world.say(Kind.RESULT, {"id": first, "status": "completed"})
+    (second,) = asked(world.sent())
+    # ... or when its pause is over.
+    world.later(0.19)
+    assert asked(world.sent()) == []
+    world.later(0.02)
+    assert asked(world.sent()) == [second + 1]
+    world.later(0.21)
+    assert asked(world.sent()) == [second + 2]
+    # Everything is out: what is new has no pause.
+    world.say(Kind.RESULT, {"id": second, "status": "completed"})
+    world.ask()
+    world.ask()
+    assert len(asked(world.sent())) == 2
+
+
+def test_a_call_whose_connection_ends_as_a_slow_consumers_five_times_in_a_row_fails() -> None:
+    """BACK-7."""
+    world = World.ready()
+    key = world.ask()
+    for _ in range(2):
+        assert cut(world) == []
+        assert len(asked(world.connect())) == 1
+    world.later(20)
+    for _ in range(4):
+        assert cut(world) == []
+        assert len(asked(world.connect())) == 1
+    (told,) = cut(world)
+    assert told.key == key
+    assert isinstance(told.event, Ended)
+    error = told.event.result
+    assert isinstance(error, CallError)
+    assert (error.code, error.accepted, error.retryable) == ("overloaded", "unknown", True)
+    assert asked(world.connect()) == []

@@ -5,6 +5,7 @@ import { attemptsOf, CallError, failureOf, type ErrorCode } from "../errors.js";
 import { encodeToHub, Kind, type Accept, type Chunk, type Result, type Uint } from "../frames/index.js";
 import type { Random } from "./backoff.js";
 import { Open } from "./open.js";
+import { CUTS_MAX, Pace } from "./pace.js";
 import { Queue } from "./queue.js";
 import { Results } from "./results.js";
 import type { Acceptance, CallEvent, CallKey, CallSpec, Context, End, Now, Payload, Reply } from "./types.js";
@@ -25,6 +26,7 @@ export class Asked {
   /** Tasks that the hub has stored. */
   readonly #results = new Results();
   readonly #waiting = new Queue<CallKey>();
+  readonly #pace = new Pace();
   /** Not after the first deadline. It may be that of a call that has ended: the look that costs is one in a minute. */
   #nextDeadline: Now = Infinity;
   /** Calls that are asked again at their time. */
@@ -75,6 +77,7 @@ export class Asked {
   lost(now: Now): void {
     this.#byId.clear();
     this.#again.clear();
+    this.#pace.go();
     for (const open of this.#calls.values()) {
       if (open.againAt === undefined && open.id === undefined) continue;
       open.againAt = undefined;
@@ -82,6 +85,18 @@ export class Asked {
       open.resent = true;
       if (open.isWatch) open.restartFlow();
       this.#waitAnew(now, open);
+    }
+  }
+
+  /** The hub ends the connection, since more came for this agent than it took. */
+  cut(cx: Context): void {
+    this.#pace.cut();
+    for (const key of [...this.#byId.values()]) {
+      const open = this.#calls.get(key)!;
+      // A session that lived is no part of a row of short ones.
+      open.cuts = cx.now < this.#returnUntil ? open.cuts + 1 : 1;
+      if (open.cuts < CUTS_MAX) continue;
+      this.#fail(cx, key, "overloaded", `more came at once than the hub holds, ${CUTS_MAX} times in a row`);
     }
   }
 
@@ -94,9 +109,10 @@ export class Asked {
 
   /** Sends what waits, as far as hub and socket take it. */
   sendWaiting(cx: Context): void {
-    while (cx.ready && this.#waiting.length > 0 && this.#byId.size < cx.maxInFlight && cx.outbound.hasRoom) {
-      this.#send(cx, this.#waiting.shift()!);
-    }
+    if (!cx.ready) return;
+    const isFree = (): boolean => this.#pace.at === undefined && this.#byId.size < cx.maxInFlight;
+    while (this.#waiting.length > 0 && isFree() && cx.outbound.hasRoom) this.#send(cx, this.#waiting.shift()!);
+    if (this.#waiting.length === 0) this.#pace.caughtUp();
   }
 
   #send(cx: Context, key: CallKey): void {
@@ -113,6 +129,7 @@ export class Asked {
     open.id = id;
     open.sent = true;
     this.#byId.set(id, key);
+    this.#pace.sent(cx.now, open.cuts);
     cx.outbound.body(message, id);
     // Behind its CALL, which the hub has to know first.
     if (open.withdrawn) cx.outbound.body(cancel(id));
@@ -135,8 +152,10 @@ export class Asked {
     const open = this.#calls.get(key);
     if (open === undefined) return undefined;
     this.#calls.delete(key);
-    if (open.id !== undefined) this.#byId.delete(open.id);
-    else if (open.againAt !== undefined) this.#again.delete(key);
+    if (open.id !== undefined) {
+      this.#byId.delete(open.id);
+      this.#pace.go();
+    } else if (open.againAt !== undefined) this.#again.delete(key);
     else this.#waiting.remove((waiting) => waiting === key);
     return open;
   }
@@ -318,6 +337,7 @@ export class Asked {
   }
 
   onTimeout(cx: Context): void {
+    this.#pace.passes(cx.now);
     for (const key of this.#again) {
       const open = this.#calls.get(key);
       if (open?.againAt === undefined || open.againAt > cx.now) continue;
@@ -342,7 +362,7 @@ export class Asked {
   }
 
   get nextTimeout(): Now {
-    let at = this.#nextDeadline;
+    let at = Math.min(this.#nextDeadline, this.#pace.at ?? Infinity);
     for (const key of this.#again) at = Math.min(at, this.#calls.get(key)?.againAt ?? at);
     return at;
   }

@@ -339,7 +339,8 @@ export class Session {
     const after = goodbye.reconnect_after_ms;
     this.#link.leave(now, after === undefined ? undefined : Math.min(Number(after), AWAY_MAX));
     if (back === undefined) this.#link.unknownGoodbye = { word: goodbye.code, reason };
-    this.#context(now);
+    const cx = this.#context(now);
+    if (goodbye.code === "slow_consumer") this.#asked.cut(cx);
   }
 
   #close(now: Now, within: number): void {

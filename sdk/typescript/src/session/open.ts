@@ -31,6 +31,8 @@ export class Open {
   patient = false;
   /** How often the hub was asked again because nobody was back yet. */
   askedAgain = 0;
+  /** How often in a row its connection was ended as a slow consumer's. */
+  cuts = 0;
   /** When it goes out again, if it waits for providers to come back. */
   againAt: Now | undefined;
   flow: Flow;

@@ -11,6 +11,7 @@ from ..frames import Header
 from .answers import acceptance, failure, reply
 from .context import Context
 from .open import Flow, Open
+from .pace import CUTS_MAX, Pace
 from .results import Results
 from .types import CallSpec, Chunk, Ended, Part, Payload, RawReply, TaskEnd, Tell
 
@@ -33,6 +34,7 @@ class Asked:
         #: Tasks that the hub has stored.
         self.results = Results()
         self._waiting: deque[int] = deque()
+        self._pace = Pace()
         # Moments with their calls. An entry whose call has another deadline by now, or is over, is passed over.
         self._deadlines: list[tuple[float, int]] = []
         self._again: list[tuple[float, int]] = []
@@ -91,6 +93,7 @@ class Asked:
     def lost(self, now: float) -> None:
         """The connection is gone. What was on it waits for the next one."""
         self._by_id.clear()
+        self._pace.go()
         self._again.clear()
         for key, call in self._calls.items():
             if call.id is None and call.again_at is None:
@@ -101,6 +104,16 @@ class Asked:
                 call.flow = Flow(call.spec.window)
             self._wait_anew(now, key, call)
 
+    def cut(self, cx: Context) -> None:
+        """The hub ends the connection, since more came for this agent than it took."""
+        self._pace.cut()
+        for key in list(self._by_id.values()):
+            call = self._calls[key]
+            # A session that lived is no part of a row of short ones.
+            call.cuts = call.cuts + 1 if cx.now < self._return_until else 1
+            if call.cuts >= CUTS_MAX:
+                self.fail(cx, key, "overloaded", f"more came at once than the hub holds, {CUTS_MAX} times in a row")
+
     def _wait_anew(self, now: float, key: int, call: Open) -> None:
         # Not on the wire any more: without a budget of its own a call has so long from now.
         if call.spec.budget is None:
@@ -109,11 +122,15 @@ class Asked:
 
     def send_waiting(self, cx: Context) -> None:
         """Sends what may be on the wire."""
-        while self._waiting and cx.link.is_ready and len(self._by_id) < cx.link.terms.max_in_flight:
+        if not cx.link.is_ready:
+            return
+        while self._waiting and self._pace.at is None and len(self._by_id) < cx.link.terms.max_in_flight:
             key = self._waiting.popleft()
             call = self._calls.get(key)
             if call is not None and call.id is None:
                 self._send(cx, key, call)
+        if not self._waiting:
+            self._pace.caught_up()
 
     def _send(self, cx: Context, key: int, call: Open) -> None:
         if call.spec.budget is not None and cx.now >= call.deadline:
@@ -130,6 +147,7 @@ class Asked:
         call.id = self._next_id
         call.sent = True
         self._by_id[call.id] = key
+        self._pace.sent(cx.now, call.cuts)
         cx.outbound.body(message, call.id)
         if call.withdrawn:
             # Behind its CALL, which the hub has to know first.
@@ -155,6 +173,7 @@ class Asked:
         if call is not None:
             if call.id is not None:
                 del self._by_id[call.id]
+                self._pace.go()
             elif call.again_at is None and key in self._waiting:
                 self._waiting.remove(key)
         return call
@@ -326,6 +345,7 @@ class Asked:
 
     def on_timeout(self, cx: Context) -> None:
         """Looks at the clock."""
+        self._pace.passes(cx.now)
         while self._again and self._again[0][0] <= cx.now:
             key = heappop(self._again)[1]
             call = self._calls.get(key)
@@ -351,6 +371,8 @@ class Asked:
     def next_timeout(self) -> float | None:
         """When to look again."""
         heads = [heap[0][0] for heap in (self._deadlines, self._again) if heap]
+        if self._pace.at is not None:
+            heads.append(self._pace.at)
         return min(heads) if heads else None
 
 

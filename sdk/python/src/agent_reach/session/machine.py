@@ -420,6 +420,8 @@ class Session:
         after = header.get("reconnect_after_ms")
         link.leave(cx.now, None if after is None or known is None else after / 1000, self._random)
         cx.effects.append(Leaving())
+        if code == "slow_consumer":
+            self._asked.cut(cx)
         if known is None:
             link.unknown_goodbye = code, reason
 

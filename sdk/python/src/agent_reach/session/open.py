@@ -60,6 +60,7 @@ class Open:
         "again_at",
         "asked_again",
         "call_id",
+        "cuts",
         "deadline",
         "flow",
         "id",
@@ -87,6 +88,8 @@ class Open:
         #: It was open when the present session began: providers may still be on their way back.
         self.patient = False
         self.asked_again = 0
+        #: How often in a row its connection was ended as a slow consumer's.
+        self.cuts = 0
         #: When it goes out again, if it waits for providers to come back.
         self.again_at: float | None = None
         self.flow = Flow(spec.window)
