@@ -323,3 +323,51 @@ test("CONN-5 the limits are those of WELCOME, and nonsense in it does no harm", 
   assert.equal(rig.sentOf(Kind.Call).length, 1);
   assert.ok(rig.session.nextTimeout - rig.now >= 6);
 });
+
+/** The hub ends the connection as a slow consumer's, and the agent comes back. */
+function cutOff(rig: Rig): void {
+  rig.hub(Kind.Goodbye, { code: "slow_consumer" });
+  rig.lose(4002);
+  rig.pass(8000);
+  rig.welcome();
+}
+
+test("BACK-7 after slow_consumer calls go out one after the other", () => {
+  const rig = Rig.ready();
+  for (let key = 1; key <= 4; key++) rig.open(key);
+  assert.equal(rig.sentOf(Kind.Call).length, 4);
+  cutOff(rig);
+  const [first, ...none] = rig.sentOf(Kind.Call);
+  assert.equal(none.length, 0);
+  // The next one goes when one has ended ...
+  rig.hub(Kind.Result, { id: first!.id, status: "completed" });
+  const [second] = rig.sentOf(Kind.Call);
+  // ... or when its pause is over.
+  rig.pass(199);
+  assert.equal(rig.sentOf(Kind.Call).length, 0);
+  rig.pass(1);
+  assert.equal(rig.sentOf(Kind.Call).length, 1);
+  rig.pass(200);
+  assert.equal(rig.sentOf(Kind.Call).length, 1);
+  // Everything is out: what is new has no pause.
+  rig.hub(Kind.Result, { id: second!.id, status: "completed" });
+  rig.open(5);
+  rig.open(6);
+  assert.equal(rig.sentOf(Kind.Call).length, 2);
+});
+
+test("BACK-7 a call whose connection ends as a slow consumer's five times in a row fails", () => {
+  const rig = Rig.ready();
+  rig.open(1, { budget: 600_000 });
+  cutOff(rig);
+  cutOff(rig);
+  rig.pass(20_000);
+  for (let n = 0; n < 4; n++) {
+    cutOff(rig);
+    assert.equal(rig.endOf(1), undefined);
+  }
+  cutOff(rig);
+  const { code, accepted } = rig.endOf(1)!;
+  assert.deepEqual([code, accepted], ["overloaded", "unknown"]);
+  assert.ok(rig.session.isEmpty);
+});

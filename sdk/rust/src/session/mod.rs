@@ -396,6 +396,9 @@ impl Session {
                 let within = goodbye.reconnect_after_ms.map(|ms| Duration::from_millis(ms).min(AWAY_MAX));
                 self.link.leave(now, within, &mut self.rng);
                 effects.push(Effect::Leaving);
+                if code == GoodbyeCode::SlowConsumer {
+                    self.asked.cut(&mut context!(self, now, effects));
+                }
             }
             Some(_) => {
                 effects.push(Effect::Abort);

@@ -1,6 +1,7 @@
 //! The caller's side: calls that this agent asked for, from the first CALL to their one end.
 
 mod open;
+mod pace;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use agent_reach_protocol::{Accept, CallResult, Cancel, Chunk, Credit, ErrorCode,
 use bytes::Bytes;
 
 use open::{Arrival, Flow, Open};
+use pace::{CUTS_MAX, Pace};
 
 use super::answers::{acceptance, failure, reply};
 use super::results::Results;
@@ -36,6 +38,7 @@ pub(crate) struct Asked {
     /// Tasks that the hub has stored.
     results: Results,
     waiting: VecDeque<CallKey>,
+    pace: Pace,
     deadlines: BTreeSet<(Now, CallKey)>,
     /// Calls that are asked again then.
     again: BTreeSet<(Now, CallKey)>,
@@ -54,6 +57,7 @@ impl Asked {
             by_id: HashMap::new(),
             results: Results::default(),
             waiting: VecDeque::new(),
+            pace: Pace::default(),
             deadlines: BTreeSet::new(),
             again: BTreeSet::new(),
             return_until: Now::default(),
@@ -101,6 +105,7 @@ impl Asked {
     pub(crate) fn lost(&mut self, now: Now) {
         self.by_id.clear();
         self.again.clear();
+        self.pace.go();
         for (key, open) in &mut self.calls {
             if open.again_at.take().is_none() && open.id.take().is_none() {
                 continue;
@@ -113,10 +118,34 @@ impl Asked {
         }
     }
 
+    /// The hub ends the connection, since more came for this agent than it took.
+    pub(crate) fn cut(&mut self, cx: &mut Context<'_>) {
+        self.pace.cut();
+        // A session that lived is no part of a row of short ones.
+        let in_a_row = cx.now < self.return_until;
+        let mut too_often = Vec::new();
+        for (key, open) in self.calls.iter_mut().filter(|(_, open)| open.id.is_some()) {
+            open.cuts = if in_a_row { open.cuts + 1 } else { 1 };
+            if open.cuts >= CUTS_MAX {
+                too_often.push(*key);
+            }
+        }
+        for key in too_often {
+            let text = format!("more came at once than the hub holds, {CUTS_MAX} times in a row");
+            self.fail(cx, key, Code::Known(ErrorCode::Overloaded), &text);
+        }
+    }
+
     fn send_waiting(&mut self, cx: &mut Context<'_>) {
-        while cx.ready && self.by_id.len() < cx.max_in_flight {
-            let Some(key) = self.waiting.pop_front() else { return };
+        if !cx.ready {
+            return;
+        }
+        while self.pace.at().is_none() && self.by_id.len() < cx.max_in_flight {
+            let Some(key) = self.waiting.pop_front() else { break };
             self.send(cx, key);
+        }
+        if self.waiting.is_empty() {
+            self.pace.caught_up();
         }
     }
 
@@ -141,6 +170,7 @@ impl Asked {
         open.id = Some(id);
         open.sent = true;
         self.by_id.insert(id, key);
+        self.pace.sent(cx.now, open.cuts);
         cx.outbound.call(id, message);
         if open.withdrawn {
             // Behind its CALL, which the hub has to know first.
@@ -173,6 +203,7 @@ impl Asked {
         self.deadlines.remove(&(open.deadline.after(GRACE), key));
         if let Some(id) = open.id {
             self.by_id.remove(&id);
+            self.pace.go();
         } else if let Some(at) = open.again_at {
             self.again.remove(&(at, key));
         } else {
@@ -406,6 +437,7 @@ impl Asked {
     }
 
     pub(crate) fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        self.pace.passes(cx.now);
         while let Some((at, key)) = self.again.first().copied().filter(|(at, _)| *at <= cx.now) {
             self.again.remove(&(at, key));
             if let Some(open) = self.calls.get_mut(&key) {
@@ -433,7 +465,7 @@ impl Asked {
     pub(crate) fn next_timeout(&self) -> Option<Now> {
         let deadline = self.deadlines.first().map(|(at, _)| *at);
         let again = self.again.first().map(|(at, _)| *at);
-        deadline.into_iter().chain(again).min()
+        deadline.into_iter().chain(again).chain(self.pace.at()).min()
     }
 
     /// Calls that are on the present connection.

@@ -43,6 +43,8 @@ pub(super) struct Open {
     pub(super) patient: bool,
     /// How often the hub was asked again because nobody was back yet.
     pub(super) asked_again: u32,
+    /// How often in a row its connection was ended as a slow consumer's.
+    pub(super) cuts: u32,
     /// When it goes out again, if it waits for providers to come back.
     pub(super) again_at: Option<Now>,
     pub(super) flow: Flow,
@@ -123,6 +125,7 @@ impl Open {
             accepted: false,
             deadline: now,
             asked_again: 0,
+            cuts: 0,
             again_at: None,
             flow: Flow::new(&spec),
             call_id: None,

@@ -141,3 +141,62 @@ fn a_part_that_was_told_before_the_reconnect_is_not_told_again() {
     let id = asked(&mut world);
     assert_eq!(world.hub(&part(id), None), []);
 }
+
+/// The hub ends the connection as a slow consumer's, and the agent comes back.
+fn cut_off(world: &mut World) -> Vec<Effect> {
+    let mut effects = world.goodbye("slow_consumer", None);
+    effects.extend(world.lose());
+    world.come_back();
+    effects.retain(|effect| matches!(effect, Effect::Tell(..)));
+    effects
+}
+
+/// How many CALLs were to be written.
+fn calls(world: &mut World) -> usize {
+    world.sent().iter().filter(|(kind, _)| *kind == 10).count()
+}
+
+#[test]
+fn after_slow_consumer_calls_go_out_one_after_the_other() {
+    let mut world = World::ready();
+    for key in 1..=4 {
+        world.open(key, spec());
+    }
+    assert_eq!(calls(&mut world), 4);
+    assert_eq!(cut_off(&mut world), []);
+    let first = asked(&mut world);
+    world.hub(&result(first), None);
+    assert_eq!(calls(&mut world), 1, "when one has ended");
+    world.pass(ms(199));
+    assert_eq!(calls(&mut world), 0);
+    world.pass(ms(1));
+    assert_eq!(calls(&mut world), 1, "when the pause is over");
+    world.pass(ms(200));
+    assert_eq!(calls(&mut world), 1);
+    for key in 5..=6 {
+        world.open(key, spec());
+    }
+    assert_eq!(calls(&mut world), 2, "everything is out: what is new has no pause");
+}
+
+#[test]
+fn a_call_whose_connection_ends_as_a_slow_consumers_five_times_in_a_row_fails() {
+    let mut world = World::ready();
+    world.open(1, CallSpec { budget: Some(seconds(600)), ..spec() });
+    for _ in 0..2 {
+        assert_eq!(cut_off(&mut world), []);
+        assert_eq!(calls(&mut world), 1);
+    }
+    world.pass(seconds(20));
+    world.sent();
+    for _ in 0..4 {
+        assert_eq!(cut_off(&mut world), []);
+        assert_eq!(calls(&mut world), 1);
+    }
+    let effects = cut_off(&mut world);
+    let error = failed(&effects);
+    assert!(error.code == ErrorCode::Overloaded, "{error:?}");
+    assert_eq!(error.accepted, Accepted::Unknown);
+    assert_eq!(calls(&mut world), 0);
+    assert!(world.session.asked.is_empty());
+}
