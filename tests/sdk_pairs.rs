@@ -18,7 +18,7 @@ use sdk_world::Place;
 /// No program is silent for longer: its calls have budgets of 30 s.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What a caller says, besides `restart`.
-const REQUIREMENTS: usize = 8;
+const REQUIREMENTS: usize = 9;
 /// One hub is killed once for each pair, and everybody comes back each time.
 const MANY_HELLOS: (&str, &str) = ("LIMITS__REGISTRATIONS_PER_10S", "1000");
 

@@ -119,6 +119,11 @@ class Pair:
         assert [part.error and part.error.code for part in failed.parts] == ["handler_error"]
         assert (failed.summary.completed, failed.summary.failed) == (0, 1)
 
+    async def large(self) -> None:
+        """PAIR-9."""
+        asked = [self.agent.call("pair.large", 900_000, **self.to) for _ in range(30)]
+        assert [len(body) for body in await asyncio.gather(*asked)] == [900_000] * 30
+
 
 async def failure(asked: Awaitable[Any]) -> CallError:
     """What a call fails with."""
@@ -135,7 +140,7 @@ async def main(name: str, provider: str) -> None:
         pair = Pair(agent, provider)
         steps: list[Callable[[], Awaitable[None]]] = [
             *(pair.values, pair.streams, pair.failures, pair.cancels),
-            *(pair.tasks, pair.restarts, pair.repeats, pair.others),
+            *(pair.tasks, pair.restarts, pair.repeats, pair.others, pair.large),
         ]
         for step in steps:
             await step()

@@ -48,6 +48,10 @@ def offer(agent: agent_reach.Agent) -> None:
         await asyncio.sleep(ms / 1000)
         return runs[key]
 
+    @agent.capability("pair.large")
+    async def _(size: int) -> bytes:
+        return b"x" * size
+
     @agent.capability("pair.endless", by_name=True)
     async def _(key: str) -> AsyncIterator[int]:
         n = 0

@@ -119,7 +119,7 @@ def test_an_agent_of_a_framework_is_asked_over_the_hub_and_asks_others(
 
 
 def test_both_halves_of_a_pair_agree_over_a_hub_that_is_killed(own_hub: Hub) -> None:
-    """PAIR-1, PAIR-2, PAIR-3, PAIR-4, PAIR-5, PAIR-6, PAIR-7, PAIR-8."""
+    """PAIR-1, PAIR-2, PAIR-3, PAIR-4, PAIR-5, PAIR-6, PAIR-7, PAIR-8, PAIR-9."""
     provider = program(own_hub, "pair-provider", str(FOLDER / "conformance" / "provider.py"), "pair-provider")
     assert provider.stdout is not None
     assert provider.stdout.readline() == "ready\n"
@@ -134,6 +134,6 @@ def test_both_halves_of_a_pair_agree_over_a_hub_that_is_killed(own_hub: Hub) -> 
                 own_hub.kill()
                 own_hub.start()
         assert caller.wait(PATIENCE) == 0
-    assert [line for line in said if line != "restart"] == [f"PAIR-{n} ok" for n in range(1, 9)]
+    assert [line for line in said if line != "restart"] == [f"PAIR-{n} ok" for n in range(1, 10)]
     provider.send_signal(signal.SIGTERM)
     assert output(provider) == ""

@@ -122,6 +122,10 @@ const steps: Record<string, () => Promise<void>> = {
     assert.deepEqual(failed.parts.map((part) => !part.ok && part.error.code), ["handler_error"]);
     assert.deepEqual([failed.summary.completed, failed.summary.failed], [0, 1]);
   },
+  "PAIR-9": async () => {
+    const asked = Array.from({ length: 30 }, () => agent.call<Uint8Array>("pair.large", 900_000, to));
+    for (const body of await Promise.all(asked)) assert.equal(body.length, 900_000);
+  },
 };
 
 for (const [id, step] of Object.entries(steps)) {

@@ -47,6 +47,8 @@ agent.provide("pair.wait", (ctx: Context<{ key: string }>) => {
 
 agent.provide("pair.cancelled", (ctx: Context<{ key: string }>) => cancelled.has(ctx.input.key));
 
+agent.provide("pair.large", (ctx: Context<number>) => new Uint8Array(ctx.input));
+
 agent.provide("pair.slow", async (ctx: Context<{ key: string; ms: number }>) => {
   const { key, ms } = ctx.input;
   runs.set(key, (runs.get(key) ?? 0) + 1);

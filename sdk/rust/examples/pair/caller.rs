@@ -62,6 +62,8 @@ pub(crate) async fn ask(builder: AgentBuilder, provider: &str) -> Outcome {
     println!("PAIR-7 ok");
     pair.others().await?;
     println!("PAIR-8 ok");
+    pair.large().await?;
+    println!("PAIR-9 ok");
     pair.agent.close().await;
     Ok(())
 }
@@ -218,6 +220,18 @@ impl Pair<'_> {
             .collect();
         same("a failed part", heard, vec![Some("handler_error".to_owned())])?;
         same("who failed", (failed.summary.completed, failed.summary.failed), (0, 1))
+    }
+
+    async fn large(&self) -> Outcome {
+        const SIZE: usize = 900_000;
+        let mut pending = Vec::new();
+        for _ in 0..30 {
+            pending.push(self.call::<Value>("pair.large", SIZE).start().await?);
+        }
+        for call in pending {
+            same("a large result", call.result().await?, Value::from(vec![b'x'; SIZE]))?;
+        }
+        Ok(())
     }
 }
 

@@ -99,6 +99,7 @@ fn offering(builder: AgentBuilder) -> AgentBuilder {
             let known = cancelled.look().cancelled.contains(&body.key);
             async move { Ok(known) }
         })
+        .capability("pair.large", |_: Context, size: usize| async move { Ok(Value::from(vec![b'x'; size])) })
         .capability("pair.slow", move |context: Context, body: Slow| slow(runs.clone(), context, body))
 }
 

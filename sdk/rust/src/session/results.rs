@@ -11,7 +11,7 @@ use std::sync::Arc;
 use agent_reach_protocol::{Receipt, encode};
 
 use super::Context;
-use super::types::{CallEvent, CallKey, Effect, TaskEnd};
+use super::types::{CallKey, Effect, TaskEnd};
 
 /// Most results that wait in the inbox. The hub keeps the others, and sends them again.
 const HELD_MAX: usize = 256;
