@@ -229,7 +229,7 @@ impl Pair<'_> {
             pending.push(self.call::<Value>("pair.large", SIZE).start().await?);
         }
         for call in pending {
-            same("a large result", call.result().await?, Value::from(vec![b'x'; SIZE]))?;
+            same("a large result", call.result().await?.as_slice().map(<[u8]>::len), Some(SIZE))?;
         }
         Ok(())
     }
