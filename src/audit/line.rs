@@ -11,6 +11,13 @@ use time::OffsetDateTime;
 use super::event::{Event, Reload};
 use crate::telemetry::logging::cut;
 
+/// What stands before a text, as one piece: `,"key":"`.
+macro_rules! before {
+    ($key:literal) => {
+        concat!(",\"", $key, "\":\"")
+    };
+}
+
 /// Every event with its fields, in their order. Of a call, `task_id` is only there when it is a task.
 pub const EVENTS: [(&str, &[&str]); 9] = [
     ("started", &["time", "event", "hub", "policy_version"]),
@@ -57,6 +64,8 @@ impl Lines {
             self.at_ms = at_ms;
             self.begin = begin(at_ms);
         }
+        // As much as the line of a call takes, nearly always: asked for once.
+        out.reserve(512);
         out.extend_from_slice(self.begin.as_bytes());
         let mut object = Object(out);
         match event {
@@ -126,23 +135,23 @@ fn begin(at_ms: u64) -> String {
 
 fn call(object: &mut Object<'_>, record: &CallRecord, scratch: &mut String, end: (&str, &str, u64)) {
     let (mode, outcome, ms) = end;
-    object.text("call_id", &record.call_id);
-    object.text("request_id", &record.request_id);
+    object.text_behind(before!("call_id"), &record.call_id);
+    object.text_behind(before!("request_id"), &record.request_id);
     if let Some(task) = record.task {
         scratch.clear();
         let (Ok(()) | Err(_)) = write!(scratch, "{task}");
-        object.text("task_id", scratch);
+        object.text_behind(before!("task_id"), scratch);
     }
-    object.text("caller", &record.caller);
-    if record.targets.is_empty() {
-        object.maybe("target", record.target.as_deref());
-    } else {
-        object.text("target", &record.targets.join(","));
+    object.text_behind(before!("caller"), &record.caller);
+    match &record.target {
+        _ if !record.targets.is_empty() => object.text("target", &record.targets.join(",")),
+        Some(target) => object.text_behind(before!("target"), target),
+        None => object.maybe("target", None),
     }
-    object.text("capability", &record.capability);
-    object.text("mode", mode);
+    object.text_behind(before!("capability"), &record.capability);
+    object.text_behind(before!("mode"), mode);
     object.number("attempt", u64::from(record.attempts));
-    object.text("outcome", outcome);
+    object.text_behind(before!("outcome"), outcome);
     object.number("ms", ms);
     scratch.clear();
     let trace = record.trace.map(|trace| {
@@ -180,13 +189,21 @@ impl Object<'_> {
 
     /// A text with its quotes, cut where it is too long.
     fn value(&mut self, text: &str) {
+        self.0.push(b'"');
+        self.rest(text);
+    }
+
+    /// A text behind its first quote.
+    fn rest(&mut self, text: &str) {
         let text = cut(text);
         if is_plain(text) {
-            self.0.push(b'"');
             self.0.extend_from_slice(text.as_bytes());
             self.0.push(b'"');
-        } else if serde_json::to_writer(&mut *self.0, text).is_err() {
-            self.0.extend_from_slice(b"null");
+        } else {
+            self.0.pop();
+            if serde_json::to_writer(&mut *self.0, text).is_err() {
+                self.0.extend_from_slice(b"null");
+            }
         }
     }
 
@@ -203,10 +220,22 @@ impl Object<'_> {
         }
     }
 
+    /// A text behind what [`before!`] made of its key: a copy whose length the compiler knows.
+    #[inline(always)]
+    fn text_behind(&mut self, before: &'static str, text: &str) {
+        self.0.extend_from_slice(before.as_bytes());
+        self.rest(text);
+    }
+
     fn number(&mut self, key: &str, number: u64) {
         self.key(key);
-        // Writing into memory does not fail.
-        let (Ok(()) | Err(_)) = write!(self.0, "{number}");
+        match u8::try_from(number) {
+            Ok(digit @ 0..=9) => self.0.push(b'0' + digit),
+            // Writing into memory does not fail.
+            _ => {
+                let (Ok(()) | Err(_)) = write!(self.0, "{number}");
+            }
+        }
     }
 }
 

@@ -50,10 +50,8 @@ struct Fail {
 pub(crate) async fn serve(builder: AgentBuilder) -> Outcome {
     let agent = offering(builder).connect().await?;
     println!("ready");
-    match agent.serve().await {
-        CloseReason::Closed => Ok(()),
-        reason => Err(reason.into()),
-    }
+    let reason = agent.serve().await;
+    if reason == CloseReason::Closed { Ok(()) } else { Err(reason.into()) }
 }
 
 fn offering(builder: AgentBuilder) -> AgentBuilder {
