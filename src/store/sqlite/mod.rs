@@ -35,9 +35,11 @@ use crate::callbacks::Busy;
 const STATEMENTS: usize = 64;
 /// Pages in the log, and not yet in the file, that begin a checkpoint. Not few: each waits for the disk, as batches do.
 const CHECKPOINT_PAGES: i64 = 1000;
-/// Pages in the log from which on it begins anew, when few of them are not in the file: what is left a batch waits for.
-/// Sooner it does so by itself, whenever all of it is in the file as a batch begins.
+/// Pages in the log from which on it begins anew, when few of them are not in the file, as just after a checkpoint: what
+/// is left a batch waits for. Sooner it does so by itself, whenever all of it is in the file as a batch begins.
 const RESTART_PAGES: i64 = 8000;
+/// How many are few.
+const FEW_PAGES: i64 = 200;
 /// Pages in the log from which on it begins anew in any case: as many as its file keeps.
 const FULL_PAGES: i64 = 16_000;
 /// How long it waits for them.
@@ -307,7 +309,7 @@ impl Store for SqliteStore {
     fn shorten_log(&mut self) -> Result<(), StoreError> {
         // The length of the log's file says nothing: it begins anew without getting shorter.
         let (log, done) = self.log_pages("PRAGMA wal_checkpoint(NOOP)")?;
-        if log < RESTART_PAGES || (log - done >= CHECKPOINT_PAGES && log < FULL_PAGES) {
+        if log < RESTART_PAGES || (log - done >= FEW_PAGES && log < FULL_PAGES) {
             return Ok(());
         }
         // Not cut off: what is written over costs less to make safe than what makes a file longer.

@@ -26,9 +26,9 @@ fn a_log_of_which_something_is_always_read_begins_anew_and_is_not_cut_off() {
     let file = SqliteFile::take(&StoreOptions::new(home.path().join("store.db"))).unwrap();
     let (mut writer, mut beside) = (file.open_writer().unwrap(), file.open_writer().unwrap());
     let reader = reading(&file.path).unwrap();
-    let block = RecordBlock { first_ms: 1, last_ms: 1, count: 1, bytes: vec![7; 1 << 20] };
+    let block = RecordBlock { first_ms: 1, last_ms: 1, count: 1, bytes: vec![7; 1 << 19] };
     let mut lengths = Vec::new();
-    for _ in 0..50 {
+    for _ in 0..100 {
         writer.write_records(&block).unwrap();
         reader.execute_batch("BEGIN; SELECT n FROM counts LIMIT 1").unwrap();
         writer.write_records(&block).unwrap();
