@@ -14,7 +14,7 @@ use crate::client::Endpoint;
 use crate::dialect::Dialect;
 
 /// Its configuration, and its store by default, in its directory.
-const CONFIG: &str = "agent-reach.toml";
+pub(crate) const CONFIG: &str = "agent-reach.toml";
 const STORE: &str = "agent-reach.db";
 /// Everybody may do everything under the name in the certificate.
 pub(crate) const POLICY: &str =
@@ -56,6 +56,7 @@ pub(crate) struct Hub {
     certs: Certs,
     address: SocketAddr,
     metrics: SocketAddr,
+    http: Option<SocketAddr>,
     /// Descriptors with no connection open.
     descriptors: usize,
 }
@@ -83,9 +84,9 @@ impl Hub {
         let certs = Certs::new(binary)?;
         configure(certs.path(), log, more)?;
         fill(&certs.path().join(STORE))?;
-        let (child, [address, metrics]) = serve(binary, certs.path())?;
+        let Served { child, address, metrics, http } = serve(binary, certs.path())?;
         let descriptors = crate::process::descriptors(child.id())?;
-        Ok(Self { child, binary: binary.to_owned(), certs, address, metrics, descriptors })
+        Ok(Self { child, binary: binary.to_owned(), certs, address, metrics, http, descriptors })
     }
 
     /// Kills it with SIGKILL. What it has stored is there for [`Hub::start_again`].
@@ -104,10 +105,10 @@ impl Hub {
     /// When it does not start.
     pub(crate) fn start_again(&mut self) -> Result<Duration> {
         let began = Instant::now();
-        let (child, [address, metrics]) = serve(&self.binary, self.certs.path())?;
+        let Served { child, address, metrics, http } = serve(&self.binary, self.certs.path())?;
         let took = began.elapsed();
         self.descriptors = crate::process::descriptors(child.id())?;
-        (self.child, self.address, self.metrics) = (child, address, metrics);
+        (self.child, self.address, self.metrics, self.http) = (child, address, metrics, http);
         Ok(took)
     }
 
@@ -160,6 +161,14 @@ impl Hub {
         Endpoint { address: self.address, certs: self.certs.path().to_owned(), dialect: Dialect::Hub }
     }
 
+    /// Where it answers HTTP.
+    ///
+    /// # Errors
+    /// It was not told to.
+    pub(crate) fn http(&self) -> Result<SocketAddr> {
+        self.http.context("the hub has no [http] listener")
+    }
+
     /// How many connections it has open.
     ///
     /// # Errors
@@ -191,8 +200,16 @@ impl Drop for Hub {
     }
 }
 
-/// Starts the binary on a directory, and waits until it serves: for agents, and metrics.
-fn serve(binary: &Path, dir: &Path) -> Result<(Child, [SocketAddr; 2])> {
+/// A hub that serves, and where.
+struct Served {
+    child: Child,
+    address: SocketAddr,
+    metrics: SocketAddr,
+    http: Option<SocketAddr>,
+}
+
+/// Starts the binary on a directory, and waits until it serves.
+fn serve(binary: &Path, dir: &Path) -> Result<Served> {
     let log = dir.join("hub.log");
     let mut child = Command::new(binary)
         .args(["serve", "--config", CONFIG])
@@ -211,7 +228,7 @@ fn serve(binary: &Path, dir: &Path) -> Result<(Child, [SocketAddr; 2])> {
         let _reaped = child.wait();
         bail!("the hub does not serve: {}", fs::read_to_string(&log)?);
     };
-    Ok((child, [address, metrics]))
+    Ok(Served { child, address, metrics, http: ready(&line, "http") })
 }
 
 fn configure(dir: &Path, log: &str, more: &str) -> Result<()> {

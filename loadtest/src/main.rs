@@ -25,7 +25,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use jobs::canary;
-use scenarios::{call, deaf, fanout, idle, mixed, policy, queue, relay, reload, storm, stream, tasks};
+use scenarios::{call, deaf, fanout, http, idle, mixed, policy, queue, relay, reload, storm, stream, tasks};
 
 /// Puts load on a hub and measures what it costs
 #[derive(Debug, Parser)]
@@ -57,6 +57,8 @@ enum Scenario {
     Deaf(deaf::DeafArgs),
     /// Tasks and the store: durable accepts, a restart, expiry, and what request ids cost
     Tasks(tasks::TasksArgs),
+    /// The same calls over a WebSocket and over HTTP: what the second way costs more
+    Http(http::HttpArgs),
     /// Everything at once: every number sent has to come back exactly once
     Mixed(mixed::MixedArgs),
     /// The floor alone: a bare relay under the load of `call`
@@ -96,6 +98,7 @@ fn run(cli: &Cli) -> Result<()> {
         Scenario::Reload(args) => reload::run(args),
         Scenario::Deaf(args) => deaf::run(args),
         Scenario::Tasks(args) => tasks::run(args),
+        Scenario::Http(args) => http::run(args),
         Scenario::Mixed(args) => mixed::run(args),
         Scenario::Relay(args) => relay::run(args),
         Scenario::Canary(args) => canary::run(args),

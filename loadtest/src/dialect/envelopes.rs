@@ -201,7 +201,7 @@ pub(crate) fn request_id(caller: u32, id: u64) -> String {
     format!("{caller:08x}-0000-4000-8000-{id:012x}")
 }
 
-pub(super) fn capability(number: u32) -> String {
+pub(crate) fn capability(number: u32) -> String {
     format!("load.work-{number:05}")
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::Framing;
 
-pub(crate) use envelopes::{accept, call_by, hello_with_slots, request_id, stats_call};
+pub(crate) use envelopes::{accept, call_by, capability, hello_with_slots, request_id, stats_call};
 pub(crate) use tasks::{TaskTold, end_of_task, receipt, submit, task_told};
 pub(crate) use words::{EVERYBODY, destination, notice_answer};
 

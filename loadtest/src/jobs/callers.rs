@@ -72,11 +72,22 @@ pub(crate) struct CallersJob {
 }
 
 /// What the callers of a worker count together.
-struct Counts {
-    tally: Tally,
-    latency: Histogram<u64>,
+pub(super) struct Counts {
+    pub(super) tally: Tally,
+    pub(super) latency: Histogram<u64>,
     /// Number of the next call, over all callers.
     next: u64,
+}
+
+impl Counts {
+    /// Nothing yet.
+    ///
+    /// # Errors
+    /// None that happens: the bounds of the histogram are good.
+    pub(super) fn new() -> Result<Self> {
+        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)?;
+        Ok(Self { tally: Tally::default(), latency, next: 0 })
+    }
 }
 
 type Shared = Rc<RefCell<Counts>>;
@@ -87,8 +98,7 @@ type Shared = Rc<RefCell<Counts>>;
 /// When the certificates cannot be read, or a caller cannot connect.
 pub(super) async fn run(job: CallersJob, mut inbox: mpsc::Receiver<Order>) -> Result<()> {
     let connector = Arc::new(Connector::new(job.endpoint.clone())?);
-    let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)?;
-    let counts = Rc::new(RefCell::new(Counts { tally: Tally::default(), latency, next: 0 }));
+    let counts = Rc::new(RefCell::new(Counts::new()?));
     let mut idle = Vec::new();
     let mut calling = JoinSet::new();
     while let Some(order) = inbox.recv().await {
@@ -111,7 +121,8 @@ pub(super) async fn run(job: CallersJob, mut inbox: mpsc::Receiver<Order>) -> Re
     Ok(())
 }
 
-fn counted(counts: &mut Counts) -> Tally {
+/// What was counted since the last time.
+pub(super) fn counted(counts: &mut Counts) -> Tally {
     let at = |quantile| counts.latency.value_at_quantile(quantile);
     let latency_ns = [at(0.5), at(0.99), at(0.999)];
     counts.latency.reset();

@@ -8,6 +8,7 @@ mod callers;
 pub(crate) mod canary;
 mod deaf;
 mod generous;
+mod http;
 mod ledger;
 mod mixed;
 mod provide;
@@ -28,6 +29,7 @@ pub(crate) use agents::AgentsJob;
 pub(crate) use callers::{CallersJob, Plan};
 pub(crate) use deaf::DeafJob;
 pub(crate) use generous::GenerousJob;
+pub(crate) use http::HttpJob;
 pub(crate) use ledger::Account;
 pub(crate) use mixed::MixedJob;
 pub(crate) use relay::RelayJob;
@@ -60,6 +62,8 @@ pub(crate) enum Job {
     Generous(GenerousJob),
     /// A caller that does not read them.
     Deaf(DeafJob),
+    /// Callers over HTTP.
+    Http(HttpJob),
     /// Serves as the bare relay.
     Relay(RelayJob),
 }
@@ -146,6 +150,7 @@ pub(crate) fn run(job: &str) -> Result<()> {
             Job::Submit(job) => submit::run(job, inbox).await,
             Job::Generous(job) => generous::run(job, inbox).await,
             Job::Deaf(job) => deaf::run(job, inbox).await,
+            Job::Http(job) => http::run(job, inbox).await,
             Job::Relay(job) => relay::run(job, inbox).await,
         }
     })

@@ -4,6 +4,7 @@ pub(crate) mod call;
 mod canary;
 pub(crate) mod deaf;
 pub(crate) mod fanout;
+pub(crate) mod http;
 pub(crate) mod idle;
 pub(crate) mod mixed;
 pub(crate) mod policy;
@@ -121,12 +122,13 @@ impl Run {
         Hub::start(&self.binary, &self.hub_log, more)
     }
 
-    /// Starts a hub on a store that was filled before; `fill` is told the file.
+    /// Starts a hub with so much more in its configuration, in whose directory something is done before; `fill` is told
+    /// the file of its store.
     ///
     /// # Errors
-    /// When it cannot be filled, or the hub does not start.
-    pub(crate) fn hub_on(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Hub> {
-        Hub::start_on(&self.binary, &self.hub_log, "", fill)
+    /// When that fails, or the hub does not start.
+    pub(crate) fn hub_on(&self, more: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Hub> {
+        Hub::start_on(&self.binary, &self.hub_log, more, fill)
     }
 
     /// Lets time pass and then counts what was done in it: at least something, however slow the machine is.

@@ -29,7 +29,7 @@ const STATES: usize = TaskState::ALL.len();
 /// When the hub does not start, a call fails, or the tasks are gone before the calls are measured.
 pub(super) fn measure(load: &TasksLoad, repeats: u32, run: &mut Run) -> Result<()> {
     run.progress.say("ended tasks are written");
-    let mut full = run.hub_on(|store| fill(store, u64::from(load.ended), load.body))?;
+    let mut full = run.hub_on("", |store| fill(store, u64::from(load.ended), load.body))?;
     let calls = load.calls(RequestIds::Sdk);
     let server = |name, hub: &Hub| Server { name, ..Server::hub(hub) };
     for repeat in 0..repeats {
