@@ -1,5 +1,6 @@
 //! The Agent-Reach hub.
 
+pub mod access;
 pub mod audit;
 pub mod callbacks;
 pub mod certs;

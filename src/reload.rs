@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info};
 
+use crate::access::Access;
 use crate::audit::{Audit, Reload, Trigger};
 use crate::config::{Config, Problem};
 use crate::driver::Driver;
@@ -62,6 +63,8 @@ pub struct Sources {
     /// `None`: there is no HTTP listener, where they are shown.
     tokens: Option<PathBuf>,
     refusals: Option<Refusals>,
+    /// The name of a token that stands in no file. Default: none.
+    pub own_token: Option<&'static str>,
 }
 
 /// What is in them.
@@ -95,7 +98,7 @@ impl Sources {
         let http = config.http.as_ref().and_then(|http| Some((http.cert.clone()?, http.key.clone()?)));
         let policy = config.policy.as_ref().map(|policy| policy.file.clone());
         let tokens = config.http.as_ref().map(|http| http.tokens.clone());
-        Self { tls: config.tls_files(), http, policy, tokens, refusals }
+        Self { tls: config.tls_files(), http, policy, tokens, refusals, own_token: None }
     }
 
     /// Each with its key in the configuration.
@@ -139,6 +142,10 @@ impl Sources {
         let tokens = match &self.tokens {
             Some(file) => Tokens::load(file).map_err(LoadError::Policy)?,
             None => Tokens::default(),
+        };
+        let tokens = match self.own_token {
+            Some(name) => tokens.with_own(name),
+            None => tokens,
         };
         let policy = tokens.govern(policy);
         Ok(Loaded { tls, http, policy, tokens, expiries: self.expiries()?, seen })
@@ -217,8 +224,8 @@ pub struct Reloader {
     pub trust: Arc<Trust>,
     /// Its HTTP listener, where that speaks TLS.
     pub http: Option<watch::Sender<Arc<ServerConfig>>>,
-    /// Who listens there.
-    pub tokens: watch::Sender<Arc<Tokens>>,
+    /// Who is let in there.
+    pub access: Arc<Access>,
     /// Its metrics.
     pub metrics: Arc<Metrics>,
     /// Its audit.
@@ -313,7 +320,7 @@ impl Reloader {
         }
         *live = Live { version: loaded.policy.version, seen: loaded.seen };
         if any(&["http.tokens"]) {
-            self.tokens.send_replace(Arc::new(loaded.tokens));
+            self.access.set_tokens(loaded.tokens);
         }
         if any(&["policy.file", "http.tokens"]) {
             self.driver.set_policy(loaded.policy);

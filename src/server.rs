@@ -1,23 +1,24 @@
 //! A running hub, assembled in reading order, and how it stops.
 
+mod listeners;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_reach_core::{BreakerSettings, Durable, RELOADS_MAX, Settings};
-use rustls::ServerConfig;
 use serde::Serialize;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::access::Access;
 use crate::audit::{Audit, AuditError};
 use crate::config::{self, Config};
 use crate::driver::{Driver, Observer};
-use crate::http::{self, AllowedHosts, Connects, ServeOptions};
+use crate::http::Connects;
 use crate::keeping::{KeepError, Keeping, unix_ms};
 use crate::reload::{LoadError, Order, Reloader, Sources};
 use crate::store::StoreHandle;
@@ -30,11 +31,15 @@ use crate::transport::threads::{Pulse, Threads};
 use crate::transport::tls;
 use crate::transport::trust::Trust;
 use crate::watcher::Watcher;
+use listeners::{Http, bind, prometheus, url};
 
 /// How long closing connections get after the drain before the process ends anyway.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// What traces get at least to be exported at the end.
 const TRACES: Duration = Duration::from_secs(1);
+
+/// The name under which a hub without configuration lets in an operator by its link.
+const OWN_TOKEN: &str = "dev";
 
 /// Why a hub did not start.
 #[derive(Debug, thiserror::Error)]
@@ -79,13 +84,13 @@ pub struct Ready {
     pub ready: bool,
     /// URL for agents, without its path.
     pub agents: String,
-    /// URL of health and, later, console and API.
+    /// URL of health, API and console.
     pub http: Option<String>,
     /// URL of `/metrics`.
     pub metrics: Option<String>,
     /// Where `dev` keeps its certificates.
     pub dir: Option<String>,
-    /// URL of the console; none in this version.
+    /// URL of the console; of `dev`, with a token that is good for one session.
     pub console: Option<String>,
 }
 
@@ -114,7 +119,9 @@ impl Server {
         mut sockets: Sockets,
     ) -> Result<Self, StartError> {
         let audit = config.audit.enabled.then(|| Audit::start(&config.audit).map(Arc::new)).transpose()?;
-        let sources = Sources::of(config, audit.as_ref().map(Audit::refusals));
+        let mut sources = Sources::of(config, audit.as_ref().map(Audit::refusals));
+        // A hub that was started without a configuration has nobody yet who could come to its console.
+        sources.own_token = dir.map(|_| OWN_TOKEN);
         let loaded = sources.load()?;
         let agents = bind(&mut sockets, "agents.listen", config.agents.listen).await?;
         let threads = Threads::start(config.agents.threads as usize).map(Arc::new);
@@ -138,15 +145,12 @@ impl Server {
             tasks.spawn(deliveries);
         }
 
-        let (http_tls, tokens) = (http_tls.map(watch::Sender::new), watch::Sender::new(Arc::new(tokens)));
-        let connects = Connects {
-            driver: Arc::clone(&driver),
-            threads: Arc::clone(&threads),
-            tokens: tokens.subscribe(),
-            metrics: Arc::clone(&watcher.metrics),
-            max_message: config.limits.max_message,
-        };
-        let http = serve_http(config, http_tls.as_ref(), &mut sockets, connects, &mut tasks).await?;
+        let http_tls = http_tls.map(watch::Sender::new);
+        let access = Access::new(tokens).map(Arc::new).map_err(|_| StartError::Random)?;
+        let connects = Connects::new(&driver, &threads, config.limits.max_message);
+        let http = Http { access: Arc::clone(&access), metrics: Arc::clone(&watcher.metrics), connects };
+        let http = http.serve(config, http_tls.as_ref(), &mut sockets, &mut tasks).await?;
+        let console = console(http.as_deref(), dir, &access)?;
         let metrics = prometheus(config, &mut sockets, &driver, &watcher, &mut tasks).await?;
         sockets.all_taken()?;
         tasks.spawn(watcher.metrics.upkeep());
@@ -157,7 +161,7 @@ impl Server {
             http,
             metrics,
             dir: dir.map(|dir| dir.display().to_string()),
-            console: None,
+            console,
         };
         let trust = Trust::new(tls);
         let reloader = Reloader {
@@ -165,7 +169,7 @@ impl Server {
             driver: Arc::clone(&driver),
             trust: Arc::clone(&trust),
             http: http_tls,
-            tokens,
+            access,
             metrics: Arc::clone(&watcher.metrics),
             audit: audit.clone(),
             orders: orders_at,
@@ -245,52 +249,14 @@ impl Server {
     }
 }
 
-/// Serves health, and WebSockets for tokens, if there is such a listener. Gives its address.
-async fn serve_http(
-    config: &Config,
-    tls: Option<&watch::Sender<Arc<ServerConfig>>>,
-    sockets: &mut Sockets,
-    connects: Connects,
-    tasks: &mut JoinSet<()>,
-) -> Result<Option<String>, StartError> {
-    let Some(section) = &config.http else { return Ok(None) };
-    // What holds for an address in the configuration holds for the socket in its place.
-    if section.cert.is_none() {
-        sockets.require_loopback("http")?;
+/// Where the console is, with a link into it where there is nobody yet who has a token.
+fn console(http: Option<&str>, dir: Option<&Path>, access: &Access) -> Result<Option<String>, StartError> {
+    let Some(http) = http else { return Ok(None) };
+    if dir.is_none() {
+        return Ok(Some(format!("{http}/")));
     }
-    let socket = bind(sockets, "http.listen", section.listen).await?;
-    let scheme = if section.cert.is_some() { "https" } else { "http" };
-    let address = url(scheme, &socket, section.listen);
-    let hub = Arc::clone(&connects.driver);
-    let routes = http::health_router(move || hub.unready());
-    let routes = routes.merge(http::connect_router(connects, &section.allowed_origins));
-    let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
-    let tls = tls.map(watch::Sender::subscribe);
-    let options = ServeOptions { tls, ..ServeOptions::default() };
-    tasks.spawn(http::serve(socket, router, options, std::future::pending()));
-    Ok(Some(address))
-}
-
-/// Serves metrics, if there is such a listener. Gives their address.
-async fn prometheus(
-    config: &Config,
-    sockets: &mut Sockets,
-    driver: &Arc<Driver>,
-    watcher: &Arc<Watcher>,
-    tasks: &mut JoinSet<()>,
-) -> Result<Option<String>, StartError> {
-    let Some(section) = &config.metrics else { return Ok(None) };
-    let socket = bind(sockets, "metrics.listen", section.listen).await?;
-    let address = url("http", &socket, section.listen);
-    let (scraped, figures) = (Arc::clone(watcher), Arc::clone(driver));
-    let router = http::metrics_router(move || {
-        let (counters, gauges) = figures.figures();
-        let stored = scraped.keeping.figures();
-        scraped.metrics.audit_dropped(scraped.audit.as_ref().map_or(0, |audit| audit.dropped()));
-        scraped.metrics.scrape(&counters, &gauges, &figures.queued(), Some(&stored))
-    });
-    tasks.spawn(http::serve(socket, router, ServeOptions::default(), std::future::pending()));
-    Ok(Some(address))
+    let token = access.make_link().map_err(|_| StartError::Random)?;
+    Ok(Some(format!("{http}/?token={token}")))
 }
 
 /// Says what in a configuration is allowed and most likely not meant.
@@ -300,19 +266,6 @@ fn warn_of(config: &Config) {
             "limits.outbound_bytes is below max_message: one large message makes its reader a slow consumer"
         );
     }
-}
-
-async fn bind(
-    sockets: &mut Sockets,
-    key: &'static str,
-    address: SocketAddr,
-) -> Result<TcpListener, StartError> {
-    sockets.listen(key, address).await.map_err(|source| StartError::Listen { key, address, source })
-}
-
-/// The address that was really taken, where port 0 was asked for.
-fn url(scheme: &str, socket: &TcpListener, asked: SocketAddr) -> String {
-    format!("{scheme}://{}", socket.local_addr().unwrap_or(asked))
 }
 
 fn limits(config: &Config) -> Limits {

@@ -85,6 +85,14 @@ struct Token {
     hash: String,
 }
 
+/// Tells a token from others that had its name before, or will have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    role: Role,
+    /// None of the hub's own.
+    hash: Option<String>,
+}
+
 /// The tokens of a file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -92,11 +100,14 @@ pub struct Tokens {
     version: u64,
     #[serde(default)]
     tokens: BTreeMap<String, Token>,
+    /// The name under which the hub itself lets in an operator.
+    #[serde(skip)]
+    own: Option<String>,
 }
 
 impl Default for Tokens {
     fn default() -> Self {
-        Self { version: 1, tokens: BTreeMap::new() }
+        Self { version: 1, tokens: BTreeMap::new(), own: None }
     }
 }
 
@@ -226,14 +237,45 @@ impl Tokens {
     /// Puts the rules of these tokens before all others of a policy, so that none of those gives a token more.
     #[must_use]
     pub fn govern(&self, mut policy: Policy) -> Policy {
-        let own = self.tokens.iter().map(|(name, token)| Rule {
+        let own = self.own.iter().map(|name| (name.as_str(), Role::Operator));
+        let own = own.chain(self.roles()).map(|(name, role)| Rule {
             identity: Some(format!("{TOKEN_PREFIX}{name}")),
             agent_ids: None,
             provide: Vec::new(),
-            call: token.role.calls().iter().filter_map(|text| text.parse::<Pattern>().ok()).collect(),
+            call: role.calls().iter().filter_map(|text| text.parse::<Pattern>().ok()).collect(),
         });
         policy.rules.splice(0..0, own);
         policy
+    }
+
+    /// The same, with a name of the hub's own whose token stands in no file: whoever is let in under it is an operator. A
+    /// token of the file with that name does not count.
+    #[must_use]
+    pub fn with_own(mut self, name: &str) -> Self {
+        self.tokens.remove(name);
+        self.own = Some(name.to_owned());
+        self
+    }
+
+    /// That name.
+    #[must_use]
+    pub fn own(&self) -> Option<&str> {
+        self.own.as_deref()
+    }
+
+    /// What the token of a name is for.
+    #[must_use]
+    pub fn role(&self, name: &str) -> Option<Role> {
+        self.stamp(name).map(|stamp| stamp.role)
+    }
+
+    /// Tells the token that a name has now from others.
+    #[must_use]
+    pub fn stamp(&self, name: &str) -> Option<Stamp> {
+        if self.own() == Some(name) {
+            return Some(Stamp { role: Role::Operator, hash: None });
+        }
+        self.tokens.get(name).map(|token| Stamp { role: token.role, hash: Some(token.hash.clone()) })
     }
 
     /// Each name with what its token is for.

@@ -61,8 +61,10 @@ pub fn configure(args: &DevArgs) -> Result<Config, String> {
 /// Leaves the ready line where client commands in this directory find it.
 pub fn announce(dir: &Path, ready: &Ready) {
     let path = dir.join(READY_FILE);
+    // The link is for who started the hub, and not for who can read its files.
+    let told = Ready { console: None, ..ready.clone() };
     let written =
-        serde_json::to_vec(ready).map_err(std::io::Error::from).and_then(|line| std::fs::write(&path, line));
+        serde_json::to_vec(&told).map_err(std::io::Error::from).and_then(|line| std::fs::write(&path, line));
     if let Err(error) = written {
         tracing::warn!(%error, path = %path.display(), "client commands will need --hub");
     }

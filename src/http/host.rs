@@ -11,7 +11,7 @@ use agent_reach_protocol::ErrorCode;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 
@@ -84,18 +84,35 @@ impl AllowedHosts {
     }
 }
 
-/// Whether a request comes from a page of this listener itself or of one of these origins, or from no page: a browser names
-/// the origin in each request for a WebSocket.
-pub(super) fn origin_is_own(headers: &HeaderMap, allowed: &[String]) -> bool {
+/// Where a request comes from, as the browser that sent it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A page of this listener itself or of one of the allowed origins.
+    Own,
+    /// Another page.
+    Foreign,
+    /// Nothing is said: from no page, or by a browser that says it only of what changes something.
+    Unsaid,
+}
+
+/// Where a request comes from. A browser names the origin in each request for a WebSocket and in each that is not `GET`
+/// or `HEAD`.
+pub(super) fn origin_of(headers: &HeaderMap, allowed: &[String]) -> Origin {
     let mut origins = headers.get_all(header::ORIGIN).iter();
-    let Some(origin) = origins.next() else { return true };
-    let (Ok(origin), None) = (origin.to_str(), origins.next()) else { return false };
+    let Some(origin) = origins.next() else {
+        return match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+            Some(b"same-origin") => Origin::Own,
+            _ => Origin::Unsaid,
+        };
+    };
+    let (Ok(origin), None) = (origin.to_str(), origins.next()) else { return Origin::Foreign };
     if allowed.iter().any(|own| own.eq_ignore_ascii_case(origin)) {
-        return true;
+        return Origin::Own;
     }
     let own = the_only_host(headers);
-    let (Some(own), Some(from)) = (own, of_origin(origin)) else { return false };
-    plain(own.host()) == from.host && own.port_u16().unwrap_or(from.usual) == from.port
+    let (Some(own), Some(from)) = (own, of_origin(origin)) else { return Origin::Foreign };
+    let same = plain(own.host()) == from.host && own.port_u16().unwrap_or(from.usual) == from.port;
+    if same { Origin::Own } else { Origin::Foreign }
 }
 
 fn the_only_host(headers: &HeaderMap) -> Option<Authority> {

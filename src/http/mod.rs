@@ -5,15 +5,19 @@
 //! an idle client when it shuts down.
 
 mod connect;
+mod console;
+mod gate;
 mod health;
 mod host;
+mod media;
 mod problem;
 mod serve;
+mod session;
 
-pub use connect::{Connects, connect_router};
+pub use connect::Connects;
+pub use gate::Gate;
 pub use health::{health_router, metrics_router};
 pub use host::AllowedHosts;
-use host::origin_is_own;
 pub use problem::Problem;
 pub use serve::{ServeOptions, serve};
 
@@ -25,6 +29,12 @@ use axum::http::{StatusCode, Uri};
 /// `Host` before all of it.
 pub fn listener_router(routes: Router, hosts: AllowedHosts) -> Router {
     hosts.guard(with_problems(routes))
+}
+
+/// The API and the console, for who has a token or a session.
+pub fn api_router(gate: &Gate, connects: Connects) -> Router {
+    let guarded = gate.before(connect::connect_router(connects));
+    guarded.merge(session::session_router(gate)).merge(console::console_router(gate))
 }
 
 /// Answers 404 and 405 with problem documents.

@@ -1,5 +1,7 @@
 //! Errors in HTTP: RFC 9457 problem documents with the protocol's codes.
 
+use std::time::Duration;
+
 use agent_reach_protocol::ErrorCode;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -18,12 +20,22 @@ pub struct Problem {
     pub retryable: bool,
     /// More for programs; an empty object when there is nothing.
     pub details: serde_json::Map<String, serde_json::Value>,
+    /// After which time it may: the header `Retry-After`, in whole seconds.
+    pub retry_after: Option<Duration>,
 }
 
 impl Problem {
     /// A problem that is retryable as its code says, without details.
     pub fn new(status: StatusCode, code: ErrorCode, detail: String) -> Self {
-        Self { status, code, detail, retryable: code.retryable(), details: serde_json::Map::new() }
+        let (retryable, details) = (code.retryable(), serde_json::Map::new());
+        Self { status, code, detail, retryable, details, retry_after: None }
+    }
+
+    /// The same, that may be sent again after this time.
+    #[must_use]
+    pub fn retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
     }
 }
 
@@ -44,6 +56,13 @@ impl IntoResponse for Problem {
             let challenge = HeaderValue::from_static("Bearer realm=\"agent-reach\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
+        if let Some(time) = self.retry_after {
+            let seconds = time.as_millis().div_ceil(1000).max(1).to_string();
+            if let Ok(seconds) = HeaderValue::from_str(&seconds) {
+                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            }
+        }
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }
 }

@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -18,6 +20,10 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, warn};
+
+/// Where a request comes from: among its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerAddress(pub(super) Option<IpAddr>);
 
 /// Bounds of a listener.
 #[derive(Debug, Clone)]
@@ -153,12 +159,17 @@ async fn requests<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let (router, address) = (TowerToHyperService::new(router), PeerAddress(peer.map(|peer| peer.ip())));
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(address);
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(options.header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_header_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);
     // Both may be dropped: the connection is only borrowed.

@@ -1,0 +1,208 @@
+//! Who comes to the HTTP listener: what tokens prove, the sessions of browsers, and how often somebody may be wrong.
+//!
+//! Nothing that is shown here is kept: of tokens the file has hashes, and of what this process makes itself (sessions, the
+//! link of `dev`) there are hashes in memory. All of it ends with the process, and with a reload that takes the token back.
+
+mod attempts;
+mod link;
+mod sessions;
+mod shown;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tokio::sync::Semaphore;
+
+use crate::tokens::{Role, Tokens};
+use attempts::Attempts;
+use link::Link;
+use sessions::Sessions;
+pub use sessions::{SESSION_TIME, SESSIONS_EACH, SESSIONS_MAX};
+use shown::Shown;
+
+/// Most tokens that are checked at one time. Each takes tens of milliseconds of a processor and 19 MiB: a flood of wrong
+/// ones must not take more than that from everybody else.
+const CHECKS_MAX: usize = 2;
+/// Bytes of what this process makes itself.
+const SECRET_BYTES: usize = 32;
+
+/// Stands for a secret.
+type Hash = [u8; 32];
+
+/// Somebody whose token or session is good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visitor {
+    /// The name of the token.
+    pub name: Arc<str>,
+    /// What it is for.
+    pub role: Role,
+}
+
+/// Why nobody is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The token is not one of this hub's, or a link was used before.
+    Wrong,
+    /// Too many were wrong; the time after which another may be shown.
+    TooMany(Duration),
+    /// The system has no randomness, or the process is ending.
+    Unable,
+}
+
+/// What the HTTP listener knows of those who come to it.
+pub struct Access {
+    state: Mutex<State>,
+    checks: Semaphore,
+    shown_key: shown::Key,
+}
+
+struct State {
+    tokens: Arc<Tokens>,
+    shown: Shown,
+    sessions: Sessions,
+    link: Option<Link>,
+    attempts: Attempts,
+}
+
+impl Access {
+    /// With the tokens that count now.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn new(tokens: Tokens) -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let state = State {
+            tokens: Arc::new(tokens),
+            shown: Shown::default(),
+            sessions: Sessions::default(),
+            link: None,
+            attempts: Attempts::default(),
+        };
+        let shown_key = shown::key()?;
+        Ok(Self { state: Mutex::new(state), checks: Semaphore::new(CHECKS_MAX), shown_key })
+    }
+
+    /// Other tokens count from now on. Sessions whose token is gone, or is another one or for something else, end.
+    pub fn set_tokens(&self, tokens: Tokens) {
+        let mut state = self.state();
+        state.tokens = Arc::new(tokens);
+        state.shown = Shown::default();
+        let State { tokens, sessions, .. } = &mut *state;
+        sessions.keep_those_of(tokens);
+    }
+
+    /// Makes a token of this process that can be used for one session, and no more, in the place of one made before.
+    /// The tokens need [`Tokens::with_own`].
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn make_link(&self) -> Result<String, aws_lc_rs::error::Unspecified> {
+        let secret = secret()?;
+        self.state().link = Some(Link::new(hash(&secret)));
+        Ok(secret)
+    }
+
+    /// Whose token this is. `from`: who shows it, as far as that is known.
+    ///
+    /// # Errors
+    /// When it is nobody's, or nobody may try.
+    pub async fn bearer(&self, from: Option<IpAddr>, token: &str) -> Result<Visitor, Refused> {
+        let key = shown::keyed(&self.shown_key, token);
+        {
+            let state = self.state();
+            if let Some(visitor) = state.shown.find(&key, Instant::now()).and_then(|name| state.visitor(name))
+            {
+                return Ok(visitor);
+            }
+        }
+        let visitor = self.check(from, token).await?;
+        let mut state = self.state();
+        state.shown.insert(key, Arc::clone(&visitor.name), Instant::now());
+        Ok(visitor)
+    }
+
+    /// A session for who shows a token, or the token of the link for the first time. What its cookie is to be.
+    ///
+    /// # Errors
+    /// When it is nobody's, or nobody may try.
+    pub async fn log_in(&self, from: Option<IpAddr>, token: &str) -> Result<String, Refused> {
+        let used = {
+            let mut state = self.state();
+            let used = state.link.as_mut().is_some_and(|link| link.use_up(&hash(token)));
+            let own = if used { state.tokens.own().map(str::to_owned) } else { None };
+            own.and_then(|name| state.visitor(&name))
+        };
+        let visitor = match used {
+            Some(visitor) => visitor,
+            None => self.check(from, token).await?,
+        };
+        let cookie = secret().map_err(|_| Refused::Unable)?;
+        let mut state = self.state();
+        let State { tokens, sessions, .. } = &mut *state;
+        let stamp = tokens.stamp(&visitor.name).ok_or(Refused::Wrong)?;
+        sessions.open(hash(&cookie), visitor.name, stamp, Instant::now());
+        Ok(cookie)
+    }
+
+    /// Whose session this is, by its cookie.
+    pub fn session(&self, cookie: &str) -> Option<Visitor> {
+        let state = self.state();
+        state.sessions.find(&hash(cookie), Instant::now()).and_then(|name| state.visitor(name))
+    }
+
+    /// Ends a session.
+    pub fn log_out(&self, cookie: &str) {
+        self.state().sessions.close(&hash(cookie));
+    }
+
+    /// Compares a token with the hash of its name.
+    async fn check(&self, from: Option<IpAddr>, token: &str) -> Result<Visitor, Refused> {
+        // Counted before it is known to be wrong, so that many at one time are no way around it.
+        self.state().attempts.begin(from, Instant::now()).map_err(Refused::TooMany)?;
+        let _permit = self.checks.acquire().await.map_err(|_| Refused::Unable)?;
+        let (tokens, presented) = (Arc::clone(&self.state().tokens), token.to_owned());
+        let checking = tokio::task::spawn_blocking(move || {
+            let name = tokens.verify(&presented).map(str::to_owned);
+            name.map(|name| (tokens.stamp(&name), name))
+        });
+        let (stamp, name) = checking.await.map_err(|_| Refused::Unable)?.ok_or(Refused::Wrong)?;
+        let mut state = self.state();
+        state.attempts.was_right(from);
+        // It may have been taken back meanwhile.
+        if state.tokens.stamp(&name) != stamp {
+            return Err(Refused::Wrong);
+        }
+        state.visitor(&name).ok_or(Refused::Wrong)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn visitor(&self, name: &str) -> Option<Visitor> {
+        Some(Visitor { name: name.into(), role: self.tokens.role(name)? })
+    }
+}
+
+/// Something that nobody can guess, to be shown later.
+fn secret() -> Result<String, aws_lc_rs::error::Unspecified> {
+    let mut bytes = [0; SECRET_BYTES];
+    SystemRandom::new().fill(&mut bytes)?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// Of what nobody can guess: nothing slower is needed, and no key.
+fn hash(secret: &str) -> Hash {
+    let mut hash = Hash::default();
+    hash.copy_from_slice(digest(&SHA256, secret.as_bytes()).as_ref());
+    hash
+}
+
+#[cfg(test)]
+mod tests;
