@@ -147,6 +147,7 @@ impl Hub {
         let turn = &mut Turn { now, fx: effects };
         match input {
             Input::Connected { connection, peer } => self.on_connected(turn, connection, peer),
+            Input::Guest { connection, peer } => self.on_guest(turn, connection, peer),
             Input::Unidentified { connection, reason } => {
                 self.refuse(turn, connection, GoodbyeCode::Unauthorized, &reason, None);
             }

@@ -38,6 +38,14 @@ pub enum Input {
         /// Who is at the other end.
         peer: Peer,
     },
+    /// Somebody who only calls is there, without a WebSocket and a HELLO: a guest, which is no agent. Its calls are
+    /// cancelled when it is closed.
+    Guest {
+        /// Its name from now on.
+        connection: ConnectionId,
+        /// Who it is.
+        peer: Peer,
+    },
     /// The certificate names nobody by the rules of the protocol: the connection ends with `unauthorized`.
     Unidentified {
         /// Where.

@@ -19,6 +19,7 @@ mod events;
 mod expiry;
 mod fingerprint;
 mod given;
+mod guest;
 mod hub;
 mod idempotency;
 mod input;

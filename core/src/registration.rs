@@ -9,7 +9,6 @@ use agent_reach_protocol::{
 };
 
 use crate::effects::Fact;
-use crate::given::Given;
 use crate::hub::{Complaint, Hub, Turn};
 use crate::input::{ConnectionId, Peer};
 use crate::offering::{Notice, add, keep_breakers, remove};
@@ -17,7 +16,6 @@ use crate::outbound::Outgoing;
 use crate::registry::{About, Agent};
 use crate::schema::Allowance;
 use crate::session::{Lane, Phase};
-use crate::stats::Figures;
 use crate::time::{Now, Timer};
 
 /// Times of recent HELLOs of one agent id.
@@ -56,40 +54,21 @@ impl Hub {
         // Nearly every agent is named as its certificate is: one copy of the name does for both.
         let own = if *agent_id == *peer.name { peer.name } else { agent_id.into() };
         let agent = Agent {
-            id: own,
-            serial: 0,
-            identity: peer.identity,
             instance: hello.instance.into(),
             session: Some(id),
-            away_until: None,
             about: About {
                 service: hello.service.map(Into::into),
                 version: hello.version.map(Into::into),
                 sdk: hello.sdk.map(Into::into),
                 labels: own_labels(&hello.labels),
             },
-            load: None,
-            levels: Box::default(),
-            grant,
             declared,
             offers,
             max_concurrency: u32::try_from(slots).unwrap_or(u32::MAX),
             schemas: allowance,
-            in_flight: 0,
-            foreign: 0,
             status: hello.status.unwrap_or(AgentStatus::Ready),
             drained: self.drained.holds(agent_id, hello.instance),
-            suspect: false,
-            health: None,
-            registered_at: turn.now,
-            asked: BTreeMap::new(),
-            tasks: 0,
-            detached: Vec::new(),
-            given: Given::default(),
-            orphaned: Vec::new(),
-            next_id: 1,
-            open_bytes: 0,
-            figures: Figures::default(),
+            ..Agent::new(own, peer.identity, grant, turn.now)
         };
         let (key, replaced) = self.register(turn, agent);
         if let Some(load) = &hello.load

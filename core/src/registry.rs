@@ -56,6 +56,8 @@ pub(crate) struct Agent {
     /// An operator took it out of work, until its process begins anew or it is given back.
     pub(crate) drained: bool,
     pub(crate) suspect: bool,
+    /// It is no agent, and nobody finds it: a caller for the time of one request.
+    pub(crate) guest: bool,
     pub(crate) health: Option<u8>,
     pub(crate) registered_at: Now,
     /// Calls it asked for that are open on its present connection, by its own ids.
@@ -102,6 +104,42 @@ pub(crate) struct Reported {
 }
 
 impl Agent {
+    /// One that says nothing of itself and offers nothing.
+    pub(crate) fn new(id: Arc<str>, identity: Arc<str>, grant: Arc<Grant>, now: Now) -> Self {
+        Self {
+            id,
+            serial: 0,
+            identity,
+            instance: Box::default(),
+            session: None,
+            away_until: None,
+            about: About::default(),
+            load: None,
+            levels: Box::default(),
+            grant,
+            declared: None,
+            offers: Vec::new(),
+            max_concurrency: 0,
+            schemas: Allowance::full(now),
+            in_flight: 0,
+            foreign: 0,
+            status: AgentStatus::Ready,
+            drained: false,
+            suspect: false,
+            guest: false,
+            health: None,
+            registered_at: now,
+            asked: BTreeMap::new(),
+            tasks: 0,
+            detached: Vec::new(),
+            given: Given::default(),
+            orphaned: Vec::new(),
+            next_id: 1,
+            open_bytes: 0,
+            figures: Figures::default(),
+        }
+    }
+
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.about.labels.iter().find(|(own, _)| &**own == key).map(|(_, value)| &**value)
     }
@@ -230,9 +268,18 @@ impl Registry {
         key
     }
 
+    /// One that no name leads to.
+    pub(crate) fn insert_guest(&mut self, mut agent: Agent) -> usize {
+        self.serials += 1;
+        (agent.serial, agent.guest) = (self.serials, true);
+        self.agents.insert(Box::new(agent))
+    }
+
     pub(crate) fn remove(&mut self, key: usize) {
         self.set_offers(key, Vec::new());
-        if let Some(agent) = self.agents.try_remove(key) {
+        if let Some(agent) = self.agents.try_remove(key)
+            && !agent.guest
+        {
             self.by_id.remove(&agent.id);
         }
     }

@@ -48,14 +48,19 @@ impl Hub {
     }
 
     pub(crate) fn on_connected(&mut self, turn: &mut Turn<'_>, id: ConnectionId, peer: Peer) {
+        let timer_at = turn.now.plus_ms(self.settings.handshake_timeout_ms);
+        self.timers.set(timer_at, Timer::Session(id));
+        self.enter(turn.now, id, peer, timer_at);
+    }
+
+    /// Makes a session, before it is anybody's.
+    pub(crate) fn enter(&mut self, now: Now, id: ConnectionId, peer: Peer, timer_at: Now) {
         let index = id.index as usize;
         while self.sessions.len() <= index {
             self.sessions.push(None);
         }
-        let timer_at = turn.now.plus_ms(self.settings.handshake_timeout_ms);
-        self.timers.set(timer_at, Timer::Session(id));
         let outbound = Outbound::default();
-        let session = Session { id, peer, phase: Phase::Fresh, outbound, last_seen: turn.now, timer_at };
+        let session = Session { id, peer, phase: Phase::Fresh, outbound, last_seen: now, timer_at };
         if let Some(place) = self.sessions.get_mut(index) {
             *place = Some(Box::new(session));
         }
@@ -309,6 +314,9 @@ impl Hub {
         }
         agent.session = None;
         agent.suspect = false;
+        if agent.guest {
+            return self.leave_guest(turn, key);
+        }
         let (id, identity) = (Arc::clone(&agent.id), Arc::clone(&agent.identity));
         turn.fx.facts.push(Fact::Left { agent: id, identity, reason });
         self.announce_left(turn, key, reason);

@@ -51,8 +51,10 @@ impl Counters {
 /// Sizes at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Connections the core knows, registered or not.
+    /// Connections the core knows, registered or not; no guests.
     pub connections: usize,
+    /// Guests: callers that are no agents.
+    pub guests: usize,
     /// Registered agents that are routable by their own word.
     pub agents_ready: usize,
     /// Registered agents with some capabilities withdrawn.
@@ -114,6 +116,10 @@ impl Gauges {
             ..Self::default()
         };
         for (_, agent) in &hub.registry.agents {
+            if agent.guest {
+                gauges.guests += 1;
+                continue;
+            }
             let count = match (agent.session, agent.suspect, agent.drained, agent.status) {
                 (None, ..) => &mut gauges.agents_away,
                 (_, true, ..) => &mut gauges.agents_suspect,
@@ -130,6 +136,7 @@ impl Gauges {
                 } += 1;
             }
         }
+        gauges.connections -= gauges.guests.min(gauges.connections);
         gauges
     }
 }

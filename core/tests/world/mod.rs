@@ -63,12 +63,23 @@ impl World {
 
     /// Opens a WebSocket. `name` is `agent`, or `agent#2` for a further connection of the same agent.
     pub(crate) fn open(&mut self, name: &str) {
+        let (connection, peer) = self.name(name);
+        self.input(Input::Connected { connection, peer });
+    }
+
+    /// Somebody of this name only calls.
+    pub(crate) fn open_guest(&mut self, name: &str) {
+        let (connection, peer) = self.name(name);
+        self.input(Input::Guest { connection, peer });
+    }
+
+    fn name(&mut self, name: &str) -> (ConnectionId, Peer) {
         let connection = ConnectionId { index: self.next_index, generation: 1 };
         self.next_index += 1;
         self.connections.insert(name.to_owned(), connection);
         let agent = name.split('#').next().unwrap();
         let peer = Peer { identity: format!("spiffe://d/agent/{agent}").into(), name: agent.into() };
-        self.input(Input::Connected { connection, peer });
+        (connection, peer)
     }
 
     /// Opens a WebSocket, says HELLO and forgets the WELCOME.
