@@ -1,5 +1,7 @@
 //! `/`: the console, and the one address in which a token counts.
 
+mod files;
+
 use std::net::IpAddr;
 
 use axum::Router;
@@ -8,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use self::files::{BUILT, PAGE, Served, files_router};
 use super::gate::{Gate, from};
 use super::session::session_cookie;
 use crate::access::Refused;
@@ -20,6 +23,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// The routes.
 pub(super) fn console_router(gate: &Gate) -> Router {
     let gate = gate.clone();
+    let built = BUILT.iter().find(|file| file.path == PAGE).map(|file| Served::new(*file));
     let start = async move |request: Request| {
         let (from, (parts, _)) = (from(&request), request.into_parts());
         let token = parts.uri.query().and_then(|query| {
@@ -29,10 +33,14 @@ pub(super) fn console_router(gate: &Gate) -> Router {
             Some((_, token)) if parts.method == Method::GET => {
                 exchange(&gate, from, &parts.headers, &token).await
             }
-            Some(_) | None => page(StatusCode::OK, ABSENT),
+            // Without a session as well: what can be seen on it needs one, and it asks for a token.
+            Some(_) | None => match &built {
+                Some(built) => built.answer(&parts.headers),
+                None => page(StatusCode::OK, ABSENT),
+            },
         }
     };
-    Router::new().route("/", get(start))
+    Router::new().route("/", get(start)).merge(files_router(BUILT))
 }
 
 /// A token in the address becomes a session, and leaves the address.
