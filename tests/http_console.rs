@@ -1,7 +1,7 @@
 //! The console as the hub serves it, with what was built into it or without.
 #![cfg(test)]
 
-mod http;
+#[macro_use]
 mod raw;
 
 use raw::http::{Answer, ask, get};

@@ -45,7 +45,7 @@ fn nobody_is_told_of_a_guest_and_no_list_has_it() {
         .collect::<String>();
     assert!(shown.contains("agent_id") && !shown.contains("\u{a1}g"), "{shown}");
     w.say("c", &Call { agents: Some(vec!["g"]), ..call(2, "echo") });
-    assert_eq!(w.heard("c"), ["RESULT 2 no_instance"]);
+    assert_eq!(w.heard("c"), ["RESULT 2 no_instance retryable"]);
     w.lose("g");
     assert!(!w.take_facts().iter().any(|fact| matches!(fact, Fact::Left { .. } | Fact::Registered { .. })));
     assert_eq!(Gauges { guests: 0, remembered: before.remembered, ..w.hub.gauges() }, before);
@@ -58,7 +58,7 @@ fn a_guest_that_goes_has_its_call_cancelled_at_once() {
     w.say("p", &accept(1));
     w.all_heard();
     w.lose("c#guest");
-    assert_eq!(w.all_heard(), ["p: CANCEL 1"], "nothing waits for it to come back");
+    assert_eq!(w.all_heard(), ["p: CANCEL 1 the caller went away"], "nothing waits for it to come back");
     w.say("p", &completed(1));
     let gauges = w.hub.gauges();
     assert_eq!((gauges.calls, gauges.in_flight, gauges.open_bytes, gauges.guests), (0, 0, 0, 0));
