@@ -25,8 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in &paths {
         let file = |path: &str| format!("include_bytes!({:?})", dist.join(path).display().to_string());
         let twin = format!("{path}.gz");
-        let gzip = if dist.join(&twin).is_file() { format!("Some({})", file(&twin)) } else { "None".to_owned() };
-        table += &format!("File {{ path: {:?}, bytes: {}, gzip: {gzip} }},\n", format!("/{path}"), file(path));
+        let gzip =
+            if dist.join(&twin).is_file() { format!("Some({})", file(&twin)) } else { "None".to_owned() };
+        table +=
+            &format!("File {{ path: {:?}, bytes: {}, gzip: {gzip} }},\n", format!("/{path}"), file(path));
     }
     table += "]\n";
     fs::write(Path::new(&std::env::var("OUT_DIR")?).join("console.rs"), table)?;

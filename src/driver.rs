@@ -5,6 +5,8 @@
 //! frame two more wake-ups, and wake-ups are what a hop costs (ADR 0001).
 
 mod clock;
+mod figures;
+mod guests;
 mod inbound;
 
 use std::cell::RefCell;
@@ -14,14 +16,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use agent_reach_core::{
-    Batch, ConnectionId, Counters, Effects, Gauges, Hub, Input, Now, Outgoing, Peer, Policy, Reloaded,
-    Settings, StoreNews,
+    Batch, ConnectionId, Effects, Hub, Input, Now, Outgoing, Peer, Policy, Reloaded, Settings, StoreNews,
 };
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use clock::Clock;
+pub use guests::Guest;
 pub use inbound::{Inbound, Observer};
 
 use crate::store::StoreHandle;
@@ -104,6 +106,10 @@ impl Driver {
 
     /// Names a new connection. `valid_for`: how long its certificate is still good.
     pub fn connect(&self, peer: Peer, valid_for: Option<Duration>) -> ConnectionId {
+        self.enter(valid_for, |connection| Input::Connected { connection, peer })
+    }
+
+    fn enter(&self, valid_for: Option<Duration>, enters: impl FnOnce(ConnectionId) -> Input) -> ConnectionId {
         let now = self.now();
         let expires =
             valid_for.and_then(|left| u64::try_from(left.as_millis()).ok()).map(|ms| now.plus_ms(ms));
@@ -116,7 +122,7 @@ impl Driver {
         if let Some(expires) = expires {
             inner.expiries.insert((expires, connection));
         }
-        self.settle(inner, now, [Input::Connected { connection, peer }], None);
+        self.settle(inner, now, [enters(connection)], None);
         connection
     }
 
@@ -224,26 +230,6 @@ impl Driver {
             }
             notified.await;
         }
-    }
-
-    /// What keeps the hub from all of its work, in a word: it drains, or its store cannot be written.
-    pub fn unready(&self) -> Option<&'static str> {
-        let inner = self.lock();
-        if inner.hub.is_draining() {
-            return Some("draining");
-        }
-        inner.hub.is_store_ill().then_some("store cannot be written")
-    }
-
-    /// How many calls wait for each capability; `None`: for those that nobody ever offered.
-    pub fn queued(&self) -> Vec<(Option<Arc<str>>, usize)> {
-        self.lock().hub.queued()
-    }
-
-    /// Counts and sizes, for a scrape.
-    pub fn figures(&self) -> (Counters, Gauges) {
-        let inner = self.lock();
-        (inner.hub.counters().clone(), inner.hub.gauges())
     }
 
     /// Sleeps until something is due, tells the core, and begins again. Never ends by itself.

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use agent_reach_core::{Peer, TOKEN_PREFIX};
 use agent_reach_protocol::ErrorCode;
 use agent_reach_protocol::limits::CONNECT_PATH;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Extension, Router};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::debug;
 
 use super::Problem;
+use super::routes::{Routes, Verb};
 use crate::access::Visitor;
 use crate::connection::{Connection, Encoding};
 use crate::driver::Driver;
@@ -48,12 +48,12 @@ impl Connects {
 }
 
 /// The route, for who is let in.
-pub(super) fn connect_router(connects: Connects) -> Router {
+pub(super) fn routes(connects: Connects) -> Routes {
     let room = Arc::new(Semaphore::new(SOCKETS_MAX));
     let handler = async move |Extension(visitor): Extension<Visitor>, request: Request| {
         upgrade(&connects, &room, visitor, request).unwrap_or_else(IntoResponse::into_response)
     };
-    Router::new().route(CONNECT_PATH, get(handler))
+    Routes::new().on(Verb::Get, CONNECT_PATH, handler)
 }
 
 fn upgrade(

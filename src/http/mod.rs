@@ -4,6 +4,7 @@
 //! own (see [`serve`]): `axum::serve` has no bound on connections or on slow headers, and waits for ever for
 //! an idle client when it shuts down.
 
+mod api;
 mod connect;
 mod console;
 mod gate;
@@ -11,9 +12,11 @@ mod health;
 mod host;
 mod media;
 mod problem;
+mod routes;
 mod serve;
 mod session;
 
+pub use api::{Api, Bounds};
 pub use connect::Connects;
 pub use gate::Gate;
 pub use health::{health_router, metrics_router};
@@ -24,6 +27,7 @@ pub use serve::{ServeOptions, serve};
 use agent_reach_protocol::ErrorCode;
 use axum::Router;
 use axum::http::{StatusCode, Uri};
+use routes::Routes;
 
 /// The whole of a listener: the routes, a problem document for every other path and method, and the check of
 /// `Host` before all of it.
@@ -32,9 +36,15 @@ pub fn listener_router(routes: Router, hosts: AllowedHosts) -> Router {
 }
 
 /// The API and the console, for who has a token or a session.
-pub fn api_router(gate: &Gate, connects: Connects) -> Router {
-    let guarded = gate.before(connect::connect_router(connects));
-    guarded.merge(session::session_router(gate)).merge(console::console_router(gate))
+pub fn api_router(gate: &Gate, connects: Connects, api: &Api) -> Router {
+    let Routes { router, .. } = routes_of(gate, connects, api);
+    router.merge(console::files_router())
+}
+
+/// All but the files of the console.
+fn routes_of(gate: &Gate, connects: Connects, api: &Api) -> Routes {
+    let guarded = connect::routes(connects).and(api::routes(api)).behind(|routes| gate.before(routes));
+    guarded.and(session::routes(gate)).and(console::routes(gate))
 }
 
 /// Answers 404 and 405 with problem documents.

@@ -39,16 +39,23 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let document = serde_json::json!({
+impl Problem {
+    /// The document itself.
+    pub(super) fn document(&self) -> serde_json::Value {
+        serde_json::json!({
             "status": self.status.as_u16(),
             "title": self.status.canonical_reason().unwrap_or_default(),
             "code": self.code.as_str(),
             "detail": self.detail,
             "retryable": self.retryable,
             "details": self.details,
-        });
+        })
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let document = self.document();
         let media = HeaderValue::from_static("application/problem+json");
         let mut response =
             (self.status, [(header::CONTENT_TYPE, media)], document.to_string()).into_response();

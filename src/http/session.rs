@@ -2,17 +2,17 @@
 
 use agent_reach_core::TOKEN_PREFIX;
 use agent_reach_protocol::ErrorCode;
+use axum::Extension;
 use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
-use axum::{Extension, Router};
 use serde::Deserialize;
 
 use super::Problem;
 use super::gate::{COOKIE, Gate, cookie, from};
 use super::media::{json, require_json};
+use super::routes::{Routes, Verb};
 use crate::access::{SESSION_TIME, Visitor};
 
 /// Where it is.
@@ -27,7 +27,7 @@ struct LogIn {
 }
 
 /// The routes.
-pub(super) fn session_router(gate: &Gate) -> Router {
+pub(super) fn routes(gate: &Gate) -> Routes {
     let (opening, closing) = (gate.clone(), gate.clone());
     let open = async move |request: Request| {
         log_in(&opening, request).await.unwrap_or_else(IntoResponse::into_response)
@@ -40,8 +40,8 @@ pub(super) fn session_router(gate: &Gate) -> Router {
         response.headers_mut().insert(header::SET_COOKIE, set_cookie(&closing, &headers, "", 0));
         response
     };
-    let own = gate.before(Router::new().route(PATH, get(show)).route(PATH, delete(close)));
-    Router::new().route(PATH, post(open)).merge(own)
+    let own = Routes::new().on(Verb::Get, PATH, show).on(Verb::Delete, PATH, close);
+    Routes::new().on(Verb::Post, PATH, open).and(own.behind(|routes| gate.before(routes)))
 }
 
 async fn show(Extension(visitor): Extension<Visitor>) -> Response {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -12,10 +13,13 @@ use super::StartError;
 use crate::access::Access;
 use crate::config::Config;
 use crate::driver::Driver;
-use crate::http::{self, AllowedHosts, Connects, Gate, ServeOptions};
+use crate::http::{self, AllowedHosts, Api, Bounds, Connects, Gate, ServeOptions};
 use crate::supervisor::Sockets;
 use crate::telemetry::metrics::Metrics;
 use crate::watcher::Watcher;
+
+/// Most connections of the `[http]` listener: more than requests may be under way, so that health is answered meanwhile.
+const HTTP_CONNECTIONS: usize = 1024;
 
 /// What the `[http]` listener stands on.
 pub(super) struct Http {
@@ -49,10 +53,17 @@ impl Http {
             tls: section.cert.is_some(),
         };
         let routes = http::health_router(move || hub.unready());
-        let routes = routes.merge(http::api_router(&gate, self.connects));
+        let bounds = Bounds {
+            max_message: config.limits.max_message,
+            outbound_bytes: config.limits.outbound_bytes,
+            queue_bytes: config.limits.queue_bytes,
+            resume: Duration::from_millis(config.liveness.resume_ms),
+        };
+        let api = Api::new(&self.connects.driver, bounds);
+        let routes = routes.merge(http::api_router(&gate, self.connects, &api));
         let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
         let tls = tls.map(watch::Sender::subscribe);
-        let options = ServeOptions { tls, ..ServeOptions::default() };
+        let options = ServeOptions { tls, max_connections: HTTP_CONNECTIONS, ..ServeOptions::default() };
         tasks.spawn(http::serve(socket, router, options, std::future::pending()));
         Ok(Some(address))
     }

@@ -73,7 +73,7 @@ impl Served {
 }
 
 /// A route for each file but the page.
-pub(super) fn files_router(files: &[File]) -> Router {
+pub(super) fn router(files: &[File]) -> Router {
     files.iter().filter(|file| file.path != PAGE).fold(Router::new(), |router, file| {
         let served = Served::new(*file);
         router.route(file.path, get(async move |headers: HeaderMap| served.answer(&headers)))
@@ -82,9 +82,9 @@ pub(super) fn files_router(files: &[File]) -> Router {
 
 /// Whether a list of tags has this one. The comparison is weak, as RFC 9110 has it for `If-None-Match`.
 fn names(tags: &[u8], own: &HeaderValue) -> bool {
-    tags.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|tag| {
-        tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == own.as_bytes()
-    })
+    tags.split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == own.as_bytes())
 }
 
 /// Whether gzip is among what is accepted, with a weight that is not zero.
@@ -140,7 +140,7 @@ mod tests {
         for (name, value) in lines {
             request = request.header(*name, *value);
         }
-        let answer = TowerToHyperService::new(files_router(FILES));
+        let answer = TowerToHyperService::new(router(FILES));
         let answer = answer.call(request.body(Body::empty()).unwrap()).await.unwrap();
         let (parts, body) = answer.into_parts();
         (parts.status, parts.headers, to_bytes(body, 1024).await.unwrap().to_vec())
@@ -157,7 +157,8 @@ mod tests {
             ("identity", false),
             ("xgzip", false),
         ] {
-            let (status, headers, body) = ask("GET", "/assets/a-1.js", &[("accept-encoding", accepted)]).await;
+            let (status, headers, body) =
+                ask("GET", "/assets/a-1.js", &[("accept-encoding", accepted)]).await;
             let (encoding, expected): (_, &[u8]) =
                 if gzip { (Some("gzip"), b"compressed") } else { (None, b"let a = 1;") };
             assert_eq!((status, body.as_slice()), (StatusCode::OK, expected), "{accepted}");
@@ -200,7 +201,10 @@ mod tests {
     #[tokio::test]
     async fn head_has_the_length_and_no_body_and_the_page_has_one_address() {
         let (status, headers, body) = ask("HEAD", "/icon.svg", &[]).await;
-        assert_eq!((status, headers["content-length"].to_str().unwrap(), body.len()), (StatusCode::OK, "6", 0));
+        assert_eq!(
+            (status, headers["content-length"].to_str().unwrap(), body.len()),
+            (StatusCode::OK, "6", 0)
+        );
         assert_eq!(ask("GET", PAGE, &[]).await.0, StatusCode::NOT_FOUND);
         assert_eq!(ask("POST", "/icon.svg", &[]).await.0, StatusCode::METHOD_NOT_ALLOWED);
     }

@@ -8,10 +8,10 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 
-use self::files::{BUILT, PAGE, Served, files_router};
+use self::files::{BUILT, PAGE, Served};
 use super::gate::{Gate, from};
+use super::routes::{Routes, Verb};
 use super::session::session_cookie;
 use crate::access::Refused;
 
@@ -21,7 +21,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// The routes.
-pub(super) fn console_router(gate: &Gate) -> Router {
+pub(super) fn routes(gate: &Gate) -> Routes {
     let gate = gate.clone();
     let built = BUILT.iter().find(|file| file.path == PAGE).map(|file| Served::new(*file));
     let start = async move |request: Request| {
@@ -40,7 +40,12 @@ pub(super) fn console_router(gate: &Gate) -> Router {
             },
         }
     };
-    Router::new().route("/", get(start)).merge(files_router(BUILT))
+    Routes::new().on(Verb::Get, "/", start)
+}
+
+/// The files that the page asks for.
+pub(super) fn files_router() -> Router {
+    files::router(BUILT)
 }
 
 /// A token in the address becomes a session, and leaves the address.
