@@ -8,6 +8,11 @@ use axum::routing::get;
 
 use super::{Problem, with_problems};
 
+/// Where the process says that it answers.
+pub(super) const HEALTH: &str = "/healthz";
+/// Where the hub says that it takes its work.
+pub(super) const READY: &str = "/readyz";
+
 /// Health for whoever supervises the hub. `/healthz` is 200 `ok` while the process answers at all; `/readyz`
 /// is 200 `ready`, or 503 and the word that `unready` gives: `draining`, or what else keeps the hub from its work.
 ///
@@ -25,7 +30,7 @@ where
         };
         text(status, "text/plain; charset=utf-8", word.into())
     };
-    Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz))
+    Router::new().route(HEALTH, get(healthz)).route(READY, get(readyz))
 }
 
 /// The whole of the metrics listener: `/metrics` in Prometheus' text format, problem documents elsewhere.

@@ -11,6 +11,7 @@ mod gate;
 mod health;
 mod host;
 mod media;
+mod openapi;
 mod problem;
 mod routes;
 mod serve;
@@ -27,7 +28,7 @@ pub use serve::{ServeOptions, serve};
 use agent_reach_protocol::ErrorCode;
 use axum::Router;
 use axum::http::{StatusCode, Uri};
-use routes::Routes;
+use routes::{Routes, Verb};
 
 /// The whole of a listener: the routes, a problem document for every other path and method, and the check of
 /// `Host` before all of it.
@@ -37,11 +38,19 @@ pub fn listener_router(routes: Router, hosts: AllowedHosts) -> Router {
 
 /// The API and the console, for who has a token or a session.
 pub fn api_router(gate: &Gate, connects: Connects, api: &Api) -> Router {
-    let Routes { router, .. } = routes_of(gate, connects, api);
-    router.merge(console::files_router())
+    let routes = routes_of(gate, connects, api);
+    let document = openapi::document(&listed(&routes)).to_string();
+    let described = async move || media::json(StatusCode::OK, document);
+    routes.on(Verb::Get, openapi::PATH, described).router.merge(console::files_router())
 }
 
-/// All but the files of the console.
+/// All that the listener serves but the files of the console.
+fn listed(routes: &Routes) -> Vec<(Verb, &'static str)> {
+    let beside = [health::HEALTH, health::READY, openapi::PATH].map(|path| (Verb::Get, path));
+    routes.listed.iter().copied().chain(beside).collect()
+}
+
+/// All but the files of the console, and what describes it.
 fn routes_of(gate: &Gate, connects: Connects, api: &Api) -> Routes {
     let guarded = connect::routes(connects).and(api::routes(api)).behind(|routes| gate.before(routes));
     guarded.and(session::routes(gate)).and(console::routes(gate))

@@ -11,6 +11,8 @@ mod status;
 mod stream;
 mod visit;
 
+pub(super) use options::{OPTIONS, Takes};
+
 use std::sync::Arc;
 use std::time::Duration;
 
