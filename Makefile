@@ -18,7 +18,7 @@ HOSTILE_NICE ?= 10
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tools rules sdk-python sdk-typescript pairs fmt fmt-check lint doc build unit deny sim fuzz hostile
+.PHONY: help demo test tools rules api sdk-python sdk-typescript pairs fmt fmt-check lint doc build unit deny sim fuzz hostile
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -27,7 +27,7 @@ demo: ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
 	$(CARGO) build --locked --bin agent-reach
 	target/debug/agent-reach demo $(DEMO_ARGS)
 
-test: tools rules fmt-check lint doc build unit sdk-python sdk-typescript pairs deny ## Everything that has to be green before a merge
+test: tools rules fmt-check lint doc build unit api sdk-python sdk-typescript pairs deny ## Everything that has to be green before a merge
 
 # Prometheus' own checker, for the rules and boards in dashboards/. Debian has it in a package, which is unpacked here and
 # not installed: its service would be started.
@@ -112,6 +112,19 @@ endif
 		PAIRS_PYTHON=$(and $(call have,python3),$(CURDIR)/target/python-sdk/bin/python) \
 		PAIRS_NODE=$(and $(call have,npm),$(call have,node)) \
 		$(CARGO) test --locked --workspace --test sdk_pairs -- --nocapture
+
+# Requests made from /openapi.json, good and bad, and what comes back held against it.
+API_SECONDS ?= 60
+API_VENV := $(CURDIR)/target/api
+
+api: build ## The HTTP API against its own description, by schemathesis (API_SECONDS=60)
+ifneq ($(call have,python3),)
+	@test -x $(API_VENV)/bin/schemathesis || { python3 -m venv $(API_VENV) && \
+		$(API_VENV)/bin/pip install --quiet --disable-pip-version-check schemathesis==4.32.5; }
+	python3 tests/api/run.py target/debug/agent-reach $(API_VENV)/bin/schemathesis $(API_SECONDS)
+else
+	@$(call left_out,python3 is not installed: the HTTP API was not held against its description)
+endif
 
 deny: ## Licences, sources and banned crates of the dependencies
 ifneq ($(call have,cargo-deny),)

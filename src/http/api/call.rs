@@ -63,7 +63,9 @@ async fn answer(
                 {
                     failed(&mut head)
                 }
-                first => stream::stream(visit, first, place),
+                first @ (Heard::Accept(_) | Heard::Chunk(..) | Heard::Result(..)) => {
+                    stream::stream(visit, first, place)
+                }
             }
         }
     };
@@ -108,7 +110,11 @@ async fn read_body(api: &Api, asking: &Asking, headers: &HeaderMap, body: Body) 
         Inbound::Untrusted(reason) => {
             Err(invalid("body", format!("the body has to be one value of JSON: {reason}")))
         }
-        inbound => Ok(inbound),
+        inbound @ (Inbound::Message(..)
+        | Inbound::Alive
+        | Inbound::TooLarge
+        | Inbound::Broken
+        | Inbound::Undeliverable(..)) => Ok(inbound),
     }
 }
 

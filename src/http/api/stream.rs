@@ -114,7 +114,7 @@ fn event(name: &str, said: &Value, body: Option<Option<Box<RawValue>>>) -> Strin
     let mut text = format!("event: {name}\n");
     // JSON that an agent wrote itself may have lines.
     for line in data.split(['\n', '\r']) {
-        write!(text, "data: {line}\n").ok();
+        writeln!(text, "data: {line}").ok();
     }
     text.push('\n');
     text
