@@ -129,6 +129,14 @@ fn describe(verb: Verb, path: &str) -> Option<Operation> {
         (Verb::Get, PATH) => {
             Operation::new("This document", &[]).open().answering("200", "The document", map())
         }
+        (Verb::Get | Verb::Post | Verb::Delete, _) => return describe_api(verb, path),
+    })
+}
+
+/// The same, of what stands under `/v1`.
+fn describe_api(verb: Verb, path: &str) -> Option<Operation> {
+    let map = || of_json(json!({"type": "object"}));
+    Some(match (verb, path) {
         (Verb::Get, "/v1/connect") => Operation::new(
             "The WebSocket, docs/protocol.md",
             &[400, 401, 403, 429, 503],
