@@ -8,7 +8,18 @@ import { Open } from "./open.js";
 import { CUTS_MAX, Pace } from "./pace.js";
 import { Queue } from "./queue.js";
 import { Results } from "./results.js";
-import type { Acceptance, CallEvent, CallKey, CallSpec, Context, End, Now, Payload, Reply } from "./types.js";
+import {
+  number,
+  type Acceptance,
+  type CallEvent,
+  type CallKey,
+  type CallSpec,
+  type Context,
+  type End,
+  type Now,
+  type Payload,
+  type Reply,
+} from "./types.js";
 
 /** Most calls that wait for a connection, or for a place under the hub's `max_in_flight`. */
 const WAITING_MAX = 1024;
@@ -22,15 +33,15 @@ const RETURN = 10_000;
 export class Asked {
   /** In the order they were made, which is also the order of sending them again. */
   readonly #calls = new Map<CallKey, Open>();
-  readonly #byId = new Map<Uint, CallKey>();
+  readonly #byId = new Map<Uint, Open>();
   /** Tasks that the hub has stored. */
   readonly #results = new Results();
-  readonly #waiting = new Queue<CallKey>();
+  readonly #waiting = new Queue<Open>();
   readonly #pace = new Pace();
   /** Not after the first deadline. It may be that of a call that has ended: the look that costs is one in a minute. */
   #nextDeadline: Now = Infinity;
   /** Calls that are asked again at their time. */
-  readonly #again = new Set<CallKey>();
+  readonly #again = new Set<Open>();
   /** The present connection's calls that were open before are asked again until then. */
   #returnUntil: Now = 0;
   #nextId = 0;
@@ -48,14 +59,14 @@ export class Asked {
 
   open(cx: Context, key: CallKey, spec: CallSpec): void {
     const requestId = spec.header.request_id ?? `${this.#prefix}-${(this.#made += 1).toString(16)}`;
-    const open = new Open(cx.now, spec, requestId);
+    const open = new Open(cx.now, key, spec, requestId);
     if (this.#waiting.length >= WAITING_MAX) {
       const error = open.error("overloaded", `${WAITING_MAX} calls wait for the connection already`);
-      return tell(cx, key, { is: "ended", end: { error } });
+      return ended(cx, key, { error });
     }
     this.#nextDeadline = Math.min(this.#nextDeadline, open.deadline);
     this.#calls.set(key, open);
-    this.#waiting.push(key);
+    this.#waiting.push(open);
     this.sendWaiting(cx);
   }
 
@@ -64,11 +75,11 @@ export class Asked {
     this.#returnUntil = cx.now + RETURN;
     this.#again.clear();
     this.#waiting.clear();
-    for (const [key, open] of this.#calls) {
+    for (const open of this.#calls.values()) {
       if (open.id !== undefined) continue;
       open.patient = true;
       open.againAt = undefined;
-      this.#waiting.push(key);
+      this.#waiting.push(open);
     }
     this.sendWaiting(cx);
   }
@@ -91,12 +102,11 @@ export class Asked {
   /** The hub ends the connection, since more came for this agent than it took. */
   cut(cx: Context): void {
     this.#pace.cut();
-    for (const key of [...this.#byId.values()]) {
-      const open = this.#calls.get(key)!;
+    for (const open of this.#byId.values()) {
       // A session that lived is no part of a row of short ones.
       open.cuts = cx.now < this.#returnUntil ? open.cuts + 1 : 1;
       if (open.cuts < CUTS_MAX) continue;
-      this.#fail(cx, key, "overloaded", `more came at once than the hub holds, ${CUTS_MAX} times in a row`);
+      this.#fail(cx, open, "overloaded", `more came at once than the hub holds, ${CUTS_MAX} times in a row`);
     }
   }
 
@@ -115,60 +125,57 @@ export class Asked {
     if (this.#waiting.length === 0) this.#pace.caughtUp();
   }
 
-  #send(cx: Context, key: CallKey): void {
-    const open = this.#calls.get(key);
-    if (open === undefined) return;
+  #send(cx: Context, open: Open): void {
     const budget = open.spec.budget === undefined ? undefined : Math.floor(Math.max(open.deadline - cx.now, 0));
-    if (budget === 0) return this.#fail(cx, key, "budget_exhausted", "spent before it could be sent");
+    if (budget === 0) return this.#fail(cx, open, "budget_exhausted", "spent before it could be sent");
     const id = (this.#nextId += 1);
     const message = open.encode(id, budget);
     if (message.length > cx.maxMessage) {
       const text = `the message has ${message.length} bytes, the hub takes ${cx.maxMessage}`;
-      return this.#fail(cx, key, "payload_too_large", text);
+      return this.#fail(cx, open, "payload_too_large", text);
     }
     open.id = id;
     open.sent = true;
-    this.#byId.set(id, key);
+    this.#byId.set(id, open);
     this.#pace.sent(cx.now, open.cuts);
     cx.outbound.body(message, id);
     // Behind its CALL, which the hub has to know first.
     if (open.withdrawn) cx.outbound.body(cancel(id));
   }
 
-  #fail(cx: Context, key: CallKey, code: ErrorCode, message: string): void {
-    const open = this.#remove(key);
-    if (open !== undefined) tell(cx, key, { is: "ended", end: { error: open.error(code, message) } });
+  #fail(cx: Context, open: Open, code: ErrorCode, message: string): void {
+    this.#end(cx, open, { error: open.error(code, message) });
+  }
+
+  #end(cx: Context, open: Open, end: End): void {
+    this.#remove(open);
+    ended(cx, open.key, end);
   }
 
   /** The agent ends: so does every call. */
   failAll(cx: Context, message: string): void {
-    for (const key of [...this.#calls.keys()]) this.#fail(cx, key, "closed", message);
+    for (const open of this.#calls.values()) this.#fail(cx, open, "closed", message);
     // The hub has the task, and goes on with it.
-    for (const key of this.#results.drain())
-      tell(cx, key, { is: "ended", end: { error: new CallError("closed", message) } });
+    for (const key of this.#results.drain()) ended(cx, key, { error: new CallError("closed", message) });
   }
 
-  #remove(key: CallKey): Open | undefined {
-    const open = this.#calls.get(key);
-    if (open === undefined) return undefined;
-    this.#calls.delete(key);
+  #remove(open: Open): void {
+    this.#calls.delete(open.key);
     if (open.id !== undefined) {
       this.#byId.delete(open.id);
       this.#pace.go();
-    } else if (open.againAt !== undefined) this.#again.delete(key);
-    else this.#waiting.remove((waiting) => waiting === key);
-    return open;
+    } else if (!this.#again.delete(open)) this.#waiting.remove((waiting) => waiting === open);
   }
 
   /** Nobody waits any more. The call's end, which the hub will still send, is dropped when it comes. */
   cancel(cx: Context, key: CallKey): void {
-    const open = this.#remove(key);
+    const open = this.#calls.get(key);
     if (open === undefined) return;
     if (open.id !== undefined) {
       if (cx.outbound.withdraw(open.id)) open.sent = open.resent;
       else cx.outbound.control(encodeToHub(Kind.Cancel, { id: open.id }));
     }
-    tell(cx, key, { is: "ended", end: { error: open.error("cancelled", "cancelled by the caller") } });
+    this.#fail(cx, open, "cancelled", "cancelled by the caller");
     this.sendWaiting(cx);
   }
 
@@ -185,7 +192,7 @@ export class Asked {
     } else {
       // It never left, or nobody was there to have it.
       open.sent = false;
-      this.#fail(cx, key, "cancelled", "cancelled before anybody had it");
+      this.#fail(cx, open, "cancelled", "cancelled before anybody had it");
       this.sendWaiting(cx);
     }
   }
@@ -213,15 +220,14 @@ export class Asked {
   }
 
   onAccept(cx: Context, header: Accept): void {
-    const key = this.#byId.get(header.id);
-    const open = key === undefined ? undefined : this.#calls.get(key);
-    if (key === undefined || open === undefined) return;
-    tell(cx, key, { is: "accepted", acceptance: acceptance(header, open.requestId) });
+    const open = this.#byId.get(header.id);
+    if (open === undefined) return;
+    tell(cx, open.key, { is: "accepted", acceptance: acceptance(header, open.requestId) });
     if (header.task_id !== undefined && open.isTask) {
       // Stored: from here on it is the hub's affair. Its result comes by itself, on whatever connection; a second CALL
       // could begin a second task once the first one is forgotten.
-      this.#remove(key);
-      this.#results.wait(key, header.task_id);
+      this.#remove(open);
+      this.#results.wait(open.key, header.task_id);
       return this.sendWaiting(cx);
     }
     open.accepted = true;
@@ -230,9 +236,8 @@ export class Asked {
   }
 
   onChunk(cx: Context, header: Chunk, body: Uint8Array | undefined): void {
-    const key = this.#byId.get(header.id);
-    const open = key === undefined ? undefined : this.#calls.get(key);
-    if (key === undefined || open === undefined) return;
+    const open = this.#byId.get(header.id);
+    if (open === undefined) return;
     open.accepted = true;
     const target = open.isFanOut ? header.target : undefined;
     const seq = Number(header.seq);
@@ -243,47 +248,43 @@ export class Asked {
     }
     if (arrival !== "due") {
       const text = `chunk ${seq} came where ${arrival.gapAt} was due`;
-      if (target === undefined) return this.#breakOff(cx, key, "interrupted", text);
-      return breakOffTarget(cx, key, open, target, text);
+      if (target === undefined) return this.#breakOff(cx, open, "interrupted", text);
+      return breakOffTarget(cx, open, target, text);
     }
     const payload = payloadOf(body, header.content_type);
-    tell(cx, key, { is: "chunk", seq, target: header.target, payload });
+    tell(cx, open.key, { is: "chunk", seq, target: header.target, payload });
   }
 
   /** Ends a call here, and at the hub. */
-  #breakOff(cx: Context, key: CallKey, code: ErrorCode, message: string): void {
-    const id = this.#calls.get(key)?.id;
+  #breakOff(cx: Context, open: Open, code: ErrorCode, message: string): void {
+    const { id } = open;
     if (id !== undefined && !cx.outbound.withdraw(id)) {
       cx.outbound.control(encodeToHub(Kind.Cancel, { id, reason: message }));
     }
-    this.#fail(cx, key, code, message);
+    this.#fail(cx, open, code, message);
     this.sendWaiting(cx);
   }
 
   onResult(cx: Context, header: Result, body: Uint8Array | undefined): void {
-    const key = header.id === undefined ? undefined : this.#byId.get(header.id);
-    if (header.task_id !== undefined) return this.#onTaskResult(cx, key, header.task_id, header, body);
-    const open = key === undefined ? undefined : this.#calls.get(key);
-    if (key === undefined || open === undefined) return;
+    const open = header.id === undefined ? undefined : this.#byId.get(header.id);
+    if (header.task_id !== undefined) return this.#onTaskResult(cx, open, header.task_id, header, body);
+    if (open === undefined) return;
     const end: End =
       header.status === "completed" || header.summary !== undefined
         ? { reply: replyOf(header, body, open.requestId), summary: header.summary }
         : { error: open.failure(header) };
     if (header.more === true) {
       if (header.target !== undefined && !open.flow.end(header.target)) return;
-      tell(cx, key, { is: "part", target: header.target, end });
-      return;
+      return tell(cx, open.key, { is: "part", target: header.target, end });
     }
-    if ("error" in end && this.#holdsOn(cx, key, open, end.error)) return this.sendWaiting(cx);
-    this.#remove(key);
-    tell(cx, key, { is: "ended", end });
+    if (!("error" in end && this.#holdsOn(cx, open, end.error))) this.#end(cx, open, end);
     this.sendWaiting(cx);
   }
 
   /** The result of a task: by the id of its CALL when that was a repetition of an ended one, else by its own name. */
   #onTaskResult(
     cx: Context,
-    key: CallKey | undefined,
+    open: Open | undefined,
     taskId: string,
     header: Result,
     body: Uint8Array | undefined,
@@ -293,21 +294,21 @@ export class Asked {
       header.status === "completed"
         ? { reply: replyOf(header, body, requestId), summary: undefined }
         : { error: failureOf(header, requestId, false, true) };
-    if (key !== undefined) this.#remove(key);
-    this.#results.arrive(cx, key, { taskId, end });
+    if (open !== undefined) this.#remove(open);
+    this.#results.arrive(cx, open?.key, { taskId, end });
     this.sendWaiting(cx);
   }
 
   /** Whether a failed call stays open, since it failed only because of a reconnect. Such failures say that no provider
    * was given it, so nothing runs twice by asking again. */
-  #holdsOn(cx: Context, key: CallKey, open: Open, error: CallError): boolean {
+  #holdsOn(cx: Context, open: Open, error: CallError): boolean {
     if (open.id === undefined || open.withdrawn || error.attempts.length > 0) return false;
     if (!cx.ready && error.code === "shutting_down" && !open.accepted) {
       // It crossed the hub's GOODBYE: the next connection carries it.
       this.#byId.delete(open.id);
       open.id = undefined;
       this.#waitAnew(cx.now, open);
-      this.#waiting.push(key);
+      this.#waiting.push(open);
       return true;
     }
     const isNobody = error.code === "no_instance" || error.code === "no_capability";
@@ -318,7 +319,7 @@ export class Asked {
     this.#byId.delete(open.id);
     open.id = undefined;
     open.againAt = at;
-    this.#again.add(key);
+    this.#again.add(open);
     return true;
   }
 
@@ -332,18 +333,17 @@ export class Asked {
 
   /** The hub could not use our CALL, or sent an answer that cannot be read: that call ends, no other. */
   onFault(cx: Context, id: Uint, code: ErrorCode, message: string): void {
-    const key = this.#byId.get(id);
-    if (key !== undefined) this.#breakOff(cx, key, code, message);
+    const open = this.#byId.get(id);
+    if (open !== undefined) this.#breakOff(cx, open, code, message);
   }
 
   onTimeout(cx: Context): void {
     this.#pace.passes(cx.now);
-    for (const key of this.#again) {
-      const open = this.#calls.get(key);
-      if (open?.againAt === undefined || open.againAt > cx.now) continue;
-      this.#again.delete(key);
+    for (const open of this.#again) {
+      if (open.againAt! > cx.now) continue;
+      this.#again.delete(open);
       open.againAt = undefined;
-      this.#waiting.push(key);
+      this.#waiting.push(open);
     }
     this.sendWaiting(cx);
     if (cx.now >= this.#nextDeadline) this.#endOverdue(cx);
@@ -351,19 +351,19 @@ export class Asked {
 
   #endOverdue(cx: Context): void {
     this.#nextDeadline = Infinity;
-    for (const [key, open] of [...this.#calls]) {
+    for (const open of this.#calls.values()) {
       const isOnWire = open.id !== undefined;
       // On the wire the hub's own clock counts: its default, or the budget that it was told.
       if (isOnWire && open.spec.budget === undefined) continue;
       const at = isOnWire ? open.deadline + GRACE : open.deadline;
       if (at > cx.now) this.#nextDeadline = Math.min(this.#nextDeadline, at);
-      else this.#breakOff(cx, key, "budget_exhausted", isOnWire ? "the hub did not answer" : "not connected in time");
+      else this.#breakOff(cx, open, "budget_exhausted", isOnWire ? "the hub did not answer" : "not connected in time");
     }
   }
 
   get nextTimeout(): Now {
     let at = Math.min(this.#nextDeadline, this.#pace.at ?? Infinity);
-    for (const key of this.#again) at = Math.min(at, this.#calls.get(key)?.againAt ?? at);
+    for (const open of this.#again) at = Math.min(at, open.againAt!);
     return at;
   }
 
@@ -388,10 +388,14 @@ function tell(cx: Context, key: CallKey, event: CallEvent): void {
   cx.effects.push({ do: "tell", key, event });
 }
 
+function ended(cx: Context, key: CallKey, end: End): void {
+  tell(cx, key, { is: "ended", end });
+}
+
 /** Ends one target's part of a fan-out here; the others go on. */
-function breakOffTarget(cx: Context, key: CallKey, open: Open, target: string, message: string): void {
+function breakOffTarget(cx: Context, open: Open, target: string, message: string): void {
   open.flow.end(target);
-  const { requestId, callId } = open;
+  const { key, requestId, callId } = open;
   const error = new CallError("interrupted", message, { accepted: "yes", requestId, callId, target });
   tell(cx, key, { is: "part", target, end: { error } });
 }
@@ -405,10 +409,6 @@ const NONE = new Uint8Array();
 
 function payloadOf(body: Uint8Array | undefined, contentType: string | undefined): Payload {
   return { bytes: body ?? NONE, contentType };
-}
-
-function number(n: Uint | undefined): number | undefined {
-  return n === undefined ? undefined : Number(n);
 }
 
 function acceptance(header: Accept, requestId: string): Acceptance {

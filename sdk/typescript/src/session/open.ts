@@ -4,7 +4,7 @@ import { CallError, failureOf, type ErrorCode } from "../errors.js";
 import { encodePlainCall, encodeToHub, Kind, type Result, type Uint } from "../frames/index.js";
 import { KEEP_MS_MADE } from "../limits.js";
 import { Flow } from "./flow.js";
-import type { CallSpec, Now } from "./types.js";
+import type { CallKey, CallSpec, Now } from "./types.js";
 
 /** A call without a budget of its own waits so long for a connection. */
 const PATIENCE = 60_000;
@@ -41,6 +41,7 @@ export class Open {
 
   constructor(
     now: Now,
+    readonly key: CallKey,
     readonly spec: CallSpec,
     readonly requestId: string,
   ) {

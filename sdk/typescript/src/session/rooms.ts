@@ -2,14 +2,14 @@
 
 import { CAPABILITIES_MAX } from "../limits.js";
 import { Queue } from "./queue.js";
-import type { RunKey } from "./types.js";
+import type { Run } from "./run.js";
 
 interface Room {
   running: number;
   /** Most that run at once. */
   most: number;
   /** In the order they came. The agent's own bound is theirs too. */
-  waiting: Queue<RunKey>;
+  waiting: Queue<Run>;
   /** Milliseconds, of the runs that completed, the latest counting most. */
   usual: number | undefined;
 }
@@ -29,16 +29,17 @@ export class Rooms {
   waiting = 0;
 
   /** A call comes. True: its handler may start; else it waits for {@link Rooms.next}. */
-  enter(name: string, most: number | undefined, key: RunKey): boolean {
-    let room = this.#byName.get(name);
+  enter(run: Run): boolean {
+    const { capability, most } = run;
+    let room = this.#byName.get(capability);
     if (room === undefined) {
       if (this.#byName.size >= CAPABILITIES_MAX) this.#forgetIdle();
       room = { running: 0, most: Infinity, waiting: new Queue(), usual: undefined };
-      this.#byName.set(name, room);
+      this.#byName.set(capability, room);
     }
     room.most = Math.max(most ?? Infinity, 1);
     if (room.running >= room.most || room.waiting.length > 0) {
-      room.waiting.push(key);
+      room.waiting.push(run);
       this.waiting += 1;
       return false;
     }
@@ -54,35 +55,35 @@ export class Rooms {
   }
 
   /** A handler ended; with its milliseconds if it completed. */
-  leave(name: string, execution: number | undefined): void {
-    const room = this.#byName.get(name);
+  leave({ capability }: Run, execution: number | undefined): void {
+    const room = this.#byName.get(capability);
     if (room === undefined) return;
     room.running -= 1;
     if (execution !== undefined) room.usual = room.usual === undefined ? execution : (room.usual * 7 + execution) / 8;
   }
 
   /** The next that may start now. */
-  next(name: string): RunKey | undefined {
-    const room = this.#byName.get(name);
+  next({ capability }: Run): Run | undefined {
+    const room = this.#byName.get(capability);
     if (room === undefined || room.running >= room.most) return undefined;
-    const key = room.waiting.shift();
-    if (key === undefined) return undefined;
+    const next = room.waiting.shift();
+    if (next === undefined) return undefined;
     room.running += 1;
     this.waiting -= 1;
-    return key;
+    return next;
   }
 
   /** One that waited no longer does. */
-  giveUp(name: string, key: RunKey): void {
-    const taken = this.#byName.get(name)?.waiting.remove((own) => own === key);
+  giveUp(run: Run): void {
+    const taken = this.#byName.get(run.capability)?.waiting.remove((own) => own === run);
     if (taken !== undefined) this.waiting -= 1;
   }
 
   /** What may be said of a run that has not ended. */
-  outlook(name: string, key: RunKey): Outlook {
-    const room = this.#byName.get(name);
+  outlook(run: Run): Outlook {
+    const room = this.#byName.get(run.capability);
     if (room === undefined) return { before: undefined, time: undefined };
-    const before = room.waiting.indexOf(key);
+    const before = room.waiting.indexOf(run);
     if (before < 0) return { before: undefined, time: room.usual };
     // Its own time, and that until one of those that run has ended for each that is before it.
     const time = room.usual === undefined ? undefined : room.usual + (room.usual * (before + 1)) / room.most;

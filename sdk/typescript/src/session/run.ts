@@ -2,7 +2,7 @@
 
 import { encodeToHub, Kind, type Dispatch, type Result, type Uint } from "../frames/index.js";
 import { CREDIT_DEFAULT, TEXT_BYTES_MAX } from "../limits.js";
-import type { Failure, Invocation, Now, Outcome, Payload } from "./types.js";
+import { number, type Failure, type Invocation, type Now, type Outcome, type Payload, type RunKey, type Served } from "./types.js";
 
 /** Bytes of the chunks of one stream that are kept so that it can be sent again after a reconnect. */
 const CHUNK_BYTES_MAX = 1024 * 1024;
@@ -41,11 +41,16 @@ export class Chunks {
   }
 }
 
+/** What a repeated CALL asks for. */
+export type Again = Pick<Invocation, "header" | "payload">;
+
 /** One handler, or the remembered end of one that is being told again. */
 export class Run {
   readonly requestId: string;
   readonly callId: string;
   readonly capability: string;
+  /** Of a task: its chunks say how far it is, and are no part of its result. */
+  readonly isTask: boolean;
   /** The hub's id on the present connection. */
   id: Uint | undefined;
   /** It is in the room of its capability. */
@@ -58,30 +63,29 @@ export class Run {
   expected: number | undefined;
   /** The processing time that the caller would like. */
   preferred: number | undefined;
-  /** Of a task: its chunks say how far it is, and are no part of its result. */
-  readonly isTask: boolean;
-  /** ACCEPT, or what stands for it, was sent on the present connection. */
+  /** ACCEPT, or what stands for it, was sent to the newest CALL. */
   accepted = false;
-  stream: boolean;
+  stream = false;
   /** Chunks allowed since seq 0, by the newest CALL. */
-  credit: number;
+  credit = 0;
   /** Chunks sent to the newest CALL. */
   sent = 0;
   /** Chunks that the handler was allowed altogether. */
   permitted: number;
   chunks = new Chunks();
   started: Now;
-  deadline: Now;
+  deadline: Now = 0;
   execution = 0;
   outcome: Outcome | undefined;
-  /** It is being cancelled: its call is answered without it then. */
-  abortAt: Now | undefined;
-  /** CALL came again while this run was being cancelled. */
-  again: Invocation | undefined;
+  /** It was told to end, and has not. */
+  isCancelled = false;
+  /** CALL came again meanwhile. */
+  again: Again | undefined;
   /** The end is in memory already. */
   remembered = false;
 
   constructor(
+    readonly key: RunKey,
     now: Now,
     readonly intent: string,
     header: Dispatch,
@@ -89,14 +93,30 @@ export class Run {
     this.requestId = header.request_id;
     this.callId = header.call_id;
     this.capability = header.capability;
-    this.id = header.id;
-    this.preferred = header.preferred_timeout_ms === undefined ? undefined : Number(header.preferred_timeout_ms);
     this.isTask = header.task_id !== undefined;
-    this.stream = header.stream;
-    this.credit = creditOf(header);
-    this.permitted = this.credit;
     this.started = now;
+    this.answer(now, header);
+    this.permitted = this.credit;
+  }
+
+  /** What it says goes to this CALL from now on. */
+  answer(now: Now, header: Dispatch): void {
+    this.id = header.id;
+    this.accepted = false;
+    this.sent = 0;
+    this.stream = header.stream;
+    this.credit = Number(header.credit ?? CREDIT_DEFAULT);
     this.deadline = now + Number(header.deadline_ms);
+    this.preferred = number(header.preferred_timeout_ms);
+  }
+
+  /** It ended before, like this. */
+  remember({ outcome, chunks, executionMs }: Served): void {
+    this.remembered = true;
+    this.outcome = outcome;
+    this.execution = executionMs;
+    this.stream &&= !this.isTask && chunks !== undefined;
+    for (const chunk of chunks ?? []) this.chunks.push(chunk);
   }
 
   /** Takes the next piece that may be sent: one that is there, within the credit. */
@@ -136,10 +156,6 @@ export class Run {
   failed(id: Uint, failure: Failure): Uint8Array {
     return refusal(id, failure, this.requestId, this.callId, Math.floor(this.execution));
   }
-}
-
-export function creditOf(header: Dispatch): number {
-  return Number(header.credit ?? CREDIT_DEFAULT);
 }
 
 export function failure(code: string, message: string, retryable = false): Failure {

@@ -5,9 +5,8 @@ import { ACCEPT_HOLD_MS } from "../limits.js";
 import { Memory } from "./memory.js";
 import { Queue } from "./queue.js";
 import { Rooms, type Outlook } from "./rooms.js";
-import { CANCELLED, Chunks, creditOf, failure, refusal, Run } from "./run.js";
-import { EMPTY } from "./types.js";
-import type { Context, Invocation, Now, Offer, Outcome, Payload, RunKey, Served } from "./types.js";
+import { CANCELLED, Chunks, failure, refusal, Run, type Again } from "./run.js";
+import { EMPTY, type Context, type Now, type Offer, type Outcome, type Payload, type RunKey, type Served } from "./types.js";
 
 /** A handler whose hub does not come back gets at least so long after the connection was lost. */
 const ORPHAN = 30_000;
@@ -23,14 +22,14 @@ function isFinal(outcome: Outcome): boolean {
 /** All handlers of this agent. */
 export class Running {
   readonly #runs = new Map<RunKey, Run>();
-  readonly #byId = new Map<Uint, RunKey>();
-  readonly #byIntent = new Map<string, RunKey>();
+  readonly #byId = new Map<Uint, Run>();
+  readonly #byIntent = new Map<string, Run>();
   #rooms = new Rooms();
   readonly #memory = new Memory();
   /** ACCEPTs that are held back; all for the same time, so in order. */
-  readonly #holds = new Queue<{ at: Now; key: RunKey }>();
-  readonly #aborts = new Set<RunKey>();
-  readonly #orphans = new Set<RunKey>();
+  readonly #holds = new Queue<{ at: Now; run: Run }>();
+  /** When one that nobody asks for any more is cancelled, and when one that was cancelled is given up. */
+  readonly #due = new Map<Run, Now>();
   #nextRun = 0;
   /** Handlers that run, and calls that wait for theirs. */
   #handlers = 0;
@@ -71,8 +70,9 @@ export class Running {
     // The hub remembers ids per caller, so two callers may use one id; and a hub that forgot must not get another
     // capability's result.
     const intent = `${header.caller}\0${header.capability}\0${header.request_id}`;
+    const payload = body === undefined ? EMPTY : { bytes: body, contentType: header.content_type };
     const running = this.#byIntent.get(intent);
-    if (running !== undefined) return this.#join(cx, running, header, body);
+    if (running !== undefined) return this.#join(cx, running, { header, payload });
     const served = this.#memory.find(intent);
     if (served !== undefined) return this.#tellAgain(cx, intent, header, served);
     if (offer === undefined) {
@@ -81,85 +81,76 @@ export class Running {
     if (this.#handlers >= this.#max) {
       return refuse(cx, header, "overloaded", `${this.#handlers} handlers run already`, true);
     }
-    const key = (this.#nextRun += 1);
-    const run = new Run(cx.now, intent, header);
-    run.most = offer.most;
-    run.waiting = invocation(key, header, body);
-    this.#start(cx, key, header.id, run);
+    this.#start(cx, intent, offer.most, { header, payload });
+  }
+
+  #add(cx: Context, intent: string, header: Dispatch): Run {
+    const run = new Run((this.#nextRun += 1), cx.now, intent, header);
+    this.#runs.set(run.key, run);
+    this.#byIntent.set(intent, run);
+    this.#byId.set(header.id, run);
+    return run;
   }
 
   /** Begins a run: as soon as the store has answered, if there is one. */
-  #start(cx: Context, key: RunKey, id: Uint, run: Run): void {
-    this.#byIntent.set(run.intent, key);
-    this.#byId.set(id, key);
-    this.#runs.set(key, run);
-    this.#holds.push({ at: cx.now + ACCEPT_HOLD_MS, key });
+  #start(cx: Context, intent: string, most: number | undefined, { header, payload }: Again): void {
+    const run = this.#add(cx, intent, header);
+    run.most = most;
+    run.waiting = { run: run.key, header, payload, credit: run.credit };
+    this.#holds.push({ at: cx.now + ACCEPT_HOLD_MS, run });
     this.#handlers += 1;
-    if (this.#hasStore) cx.effects.push({ do: "recall", run: key, intent: run.intent });
-    else this.#enter(cx, key, run);
+    if (this.#hasStore) cx.effects.push({ do: "recall", run: run.key, intent });
+    else this.#enter(cx, run);
   }
 
   /** The store has answered. */
   onRecalled(cx: Context, key: RunKey, served: Served | undefined): void {
     const run = this.#runs.get(key);
     if (run?.waiting === undefined || run.hasEntered) return;
-    if (served === undefined) return this.#enter(cx, key, run);
+    if (served === undefined) return this.#enter(cx, run);
     this.#handlers -= 1;
     run.waiting = undefined;
-    run.remembered = true;
-    run.execution = served.executionMs;
-    run.outcome = served.outcome;
-    run.stream &&= !run.isTask && served.chunks !== undefined;
-    for (const chunk of served.chunks ?? []) run.chunks.push(chunk);
+    run.remember(served);
     this.#memory.keep(cx.now, run.intent, served);
-    this.#pump(cx, key, run);
+    this.#pump(cx, run);
   }
 
   /** Starts a run's handler, or puts it behind those of its capability. */
-  #enter(cx: Context, key: RunKey, run: Run): void {
+  #enter(cx: Context, run: Run): void {
     run.hasEntered = true;
-    if (this.#rooms.enter(run.capability, run.most, key)) begin(cx, run);
+    if (this.#rooms.enter(run)) begin(cx, run);
   }
 
   /** A handler is gone: its place goes to the next that waits for it. */
   #leave(cx: Context, run: Run, execution: number | undefined): void {
     this.#handlers -= 1;
     if (!run.hasEntered) return;
-    this.#rooms.leave(run.capability, execution);
-    for (let next = this.#rooms.next(run.capability); next !== undefined; next = this.#rooms.next(run.capability)) {
-      const waiting = this.#runs.get(next);
-      if (waiting !== undefined) begin(cx, waiting);
-    }
+    this.#rooms.leave(run, execution);
+    for (let next = this.#rooms.next(run); next !== undefined; next = this.#rooms.next(run)) begin(cx, next);
   }
 
   /** What ACCEPT can say of a run. */
-  #outlook(key: RunKey, run: Run): Outlook {
-    const outlook = this.#rooms.outlook(run.capability, key);
+  #outlook(run: Run): Outlook {
+    const outlook = this.#rooms.outlook(run);
     return { ...outlook, time: run.expected ?? outlook.time };
   }
 
   /** The same intent again: after a reconnect, or by a retry. Its answers go to the newest CALL. */
-  #join(cx: Context, key: RunKey, header: Dispatch, body: Uint8Array | undefined): void {
-    const run = this.#runs.get(key);
-    if (run === undefined) return;
-    this.#orphans.delete(key);
+  #join(cx: Context, run: Run, again: Again): void {
+    const { header } = again;
     if (run.id !== undefined) {
       this.#byId.delete(run.id);
       // The hub keeps the cancelled call's slot until its end is told.
-      if (run.abortAt !== undefined) cx.outbound.body(run.failed(run.id, CANCELLED));
+      if (run.isCancelled) cx.outbound.body(run.failed(run.id, CANCELLED));
     }
-    run.id = header.id;
-    this.#byId.set(header.id, key);
-    run.accepted = false;
-    run.sent = 0;
-    run.stream = header.stream;
-    run.credit = creditOf(header);
-    run.deadline = cx.now + Number(header.deadline_ms);
-    if (run.abortAt !== undefined) {
+    run.answer(cx.now, header);
+    this.#byId.set(header.id, run);
+    if (run.isCancelled) {
       // The old run is on its way out. The intent runs again when it is gone, never beside it.
-      run.again = invocation(0, header, body);
+      run.again = again;
       return;
     }
+    this.#due.delete(run);
     if (run.isTask && !run.chunks.canStartOver) {
       // What it said is no part of its result: what it says from now on is counted from 0.
       run.permitted = Math.max(run.permitted - run.chunks.produced, 0);
@@ -170,32 +161,23 @@ export class Running {
       run.outcome = { failure: failure("handler_error", NOT_KEPT) };
       run.sent = run.chunks.produced;
       if (ran) {
-        cx.effects.push({ do: "abortRun", run: key });
+        cx.effects.push({ do: "abortRun", run: run.key });
         this.#leave(cx, run, undefined);
       }
-      return this.#pump(cx, key, run);
+      return this.#pump(cx, run);
     }
-    run.preferred = header.preferred_timeout_ms === undefined ? undefined : Number(header.preferred_timeout_ms);
-    accept(cx, run, this.#outlook(key, run));
-    permit(cx, key, run);
-    this.#pump(cx, key, run);
+    accept(cx, run, this.#outlook(run));
+    permit(cx, run);
+    this.#pump(cx, run);
   }
 
   #tellAgain(cx: Context, intent: string, header: Dispatch, served: Served): void {
-    const run = new Run(cx.now, intent, header);
-    run.execution = served.executionMs;
-    run.remembered = true;
-    run.stream &&= !run.isTask;
-    if (served.chunks === undefined && run.stream) {
+    if (served.chunks === undefined && header.stream && header.task_id === undefined) {
       return refuse(cx, header, "handler_error", NOT_KEPT);
     }
-    for (const chunk of served.chunks ?? []) run.chunks.push(chunk);
-    run.outcome = served.outcome;
-    const key = (this.#nextRun += 1);
-    this.#byIntent.set(intent, key);
-    this.#byId.set(header.id, key);
-    this.#runs.set(key, run);
-    this.#pump(cx, key, run);
+    const run = this.#add(cx, intent, header);
+    run.remember(served);
+    this.#pump(cx, run);
   }
 
   onEmit(cx: Context, key: RunKey, payload: Payload): void {
@@ -203,7 +185,7 @@ export class Running {
     if (run === undefined || run.outcome !== undefined) return;
     run.chunks.push(payload);
     run.chunks.shrink(run.sent);
-    this.#pump(cx, key, run);
+    this.#pump(cx, run);
   }
 
   onWouldTake(cx: Context, key: RunKey, time: number): void {
@@ -214,39 +196,36 @@ export class Running {
   }
 
   onCredit(cx: Context, id: Uint, n: Uint): void {
-    const key = this.#byId.get(id);
-    const run = key === undefined ? undefined : this.#runs.get(key);
-    if (key === undefined || run === undefined) return;
+    const run = this.#byId.get(id);
+    if (run === undefined) return;
     run.credit += Number(n);
-    permit(cx, key, run);
-    this.#pump(cx, key, run);
+    permit(cx, run);
+    this.#pump(cx, run);
   }
 
   /** CANCEL, or an end that nobody waits for: the handler is told, and given up when it takes no notice. */
   onCancel(cx: Context, id: Uint): void {
-    const key = this.#byId.get(id);
-    if (key !== undefined) this.#cancel(cx, key);
+    const run = this.#byId.get(id);
+    if (run !== undefined) this.#cancel(cx, run);
   }
 
-  #cancel(cx: Context, key: RunKey): void {
-    const run = this.#runs.get(key);
-    if (run === undefined) return;
+  #cancel(cx: Context, run: Run): void {
     if (run.outcome !== undefined) {
       // Nobody listens to the chunks any more; the end frees the slot that the hub keeps for us.
       run.stream = false;
-      this.#pump(cx, key, run);
-    } else if (run.abortAt !== undefined) {
+      this.#pump(cx, run);
+    } else if (run.isCancelled) {
       run.again = undefined;
     } else if (run.waiting !== undefined) {
       run.waiting = undefined;
       run.outcome = { failure: CANCELLED };
       this.#handlers -= 1;
-      if (run.hasEntered) this.#rooms.giveUp(run.capability, key);
-      this.#pump(cx, key, run);
+      if (run.hasEntered) this.#rooms.giveUp(run);
+      this.#pump(cx, run);
     } else {
-      run.abortAt = cx.now + this.#grace;
-      this.#aborts.add(key);
-      cx.effects.push({ do: "cancelRun", run: key });
+      run.isCancelled = true;
+      this.#due.set(run, cx.now + this.#grace);
+      cx.effects.push({ do: "cancelRun", run: run.key });
     }
   }
 
@@ -254,19 +233,18 @@ export class Running {
     const run = this.#runs.get(key);
     if (run === undefined || run.outcome !== undefined) return;
     run.execution = cx.now - run.started;
-    const wasCancelled = run.abortAt !== undefined;
-    run.abortAt = undefined;
-    this.#aborts.delete(key);
-    run.outcome = wasCancelled && "failure" in outcome ? { failure: CANCELLED } : outcome;
+    run.outcome = run.isCancelled && "failure" in outcome ? { failure: CANCELLED } : outcome;
+    run.isCancelled = false;
+    this.#due.delete(run);
     this.#leave(cx, run, "payload" in outcome ? run.execution : undefined);
-    this.#pump(cx, key, run);
+    this.#pump(cx, run);
     this.#settleHolds(cx);
   }
 
   /** Sends what may be sent: chunks within the credit, then the end. */
-  #pump(cx: Context, key: RunKey, run: Run): void {
+  #pump(cx: Context, run: Run): void {
     if (run.again !== undefined) {
-      if (run.outcome !== undefined) this.#close(cx, key, run);
+      if (run.outcome !== undefined) this.#close(cx, run);
       return;
     }
     const id = run.id;
@@ -275,79 +253,63 @@ export class Running {
       run.chunks.shrink(run.sent);
       if (run.outcome !== undefined && (!run.stream || run.sent >= run.chunks.produced)) {
         cx.outbound.body(run.result(id, cx.maxMessage));
-        return this.#close(cx, key, run);
+        return this.#close(cx, run);
       }
     }
     // The hub is away: memory answers when it asks again.
-    if (run.outcome !== undefined && run.id === undefined) this.#close(cx, key, run);
+    if (run.outcome !== undefined && run.id === undefined) this.#close(cx, run);
   }
 
   /** Forgets a run that is over, keeping its end where a repeated CALL may want it. */
-  #close(cx: Context, key: RunKey, run: Run): void {
-    this.#runs.delete(key);
+  #close(cx: Context, run: Run): void {
+    this.#runs.delete(run.key);
     this.#byIntent.delete(run.intent);
     if (run.id !== undefined) this.#byId.delete(run.id);
-    this.#orphans.delete(key);
+    this.#due.delete(run);
     if (run.outcome !== undefined && isFinal(run.outcome) && !run.remembered) {
       const chunks = run.isTask ? [] : run.chunks.canStartOver ? run.chunks.kept : undefined;
       const served: Served = { outcome: run.outcome, chunks, executionMs: run.execution };
       this.#memory.keep(cx.now, run.intent, served);
       if (this.#hasStore) cx.effects.push({ do: "keep", intent: run.intent, served });
     }
-    if (run.again !== undefined && run.id !== undefined) this.#startAgain(cx, run, run.again, run.id);
+    if (run.again !== undefined) this.#startAgain(cx, run, run.again);
   }
 
   /** A CALL that came while its intent was being cancelled. If the old run completed after all, its end answers; else
    * the intent runs now. */
-  #startAgain(cx: Context, old: Run, again: Invocation, id: Uint): void {
-    const header = { ...again.header, id };
-    const served = this.#memory.find(old.intent);
-    if (served !== undefined) return this.#tellAgain(cx, old.intent, header, served);
-    const key = (this.#nextRun += 1);
-    const run = new Run(cx.now, old.intent, header);
-    run.most = old.most;
-    run.waiting = { ...again, run: key };
-    this.#start(cx, key, id, run);
+  #startAgain(cx: Context, { intent, most }: Run, again: Again): void {
+    const served = this.#memory.find(intent);
+    if (served !== undefined) this.#tellAgain(cx, intent, again.header, served);
+    else this.#start(cx, intent, most, again);
   }
 
   /** The connection is gone; handlers go on, for the hub to ask again. */
   lost(cx: Context): void {
     this.#byId.clear();
     this.#holds.clear();
-    for (const [key, run] of [...this.#runs]) {
+    for (const run of this.#runs.values()) {
       run.id = undefined;
       run.again = undefined;
-      if (run.outcome !== undefined) {
-        this.#close(cx, key, run);
-      } else {
-        run.deadline = Math.max(run.deadline, cx.now + ORPHAN);
-        this.#orphans.add(key);
-      }
+      if (run.outcome !== undefined) this.#close(cx, run);
+      else if (!run.isCancelled) this.#due.set(run, Math.max(run.deadline, cx.now + ORPHAN));
     }
   }
 
   onTimeout(cx: Context): void {
     this.#memory.expire(cx.now);
     this.#settleHolds(cx);
-    for (const key of [...this.#aborts]) {
-      const at = this.#runs.get(key)?.abortAt;
-      if (at !== undefined && at > cx.now) continue;
-      this.#aborts.delete(key);
-      this.#giveUp(cx, key);
-    }
-    for (const key of [...this.#orphans]) {
-      const run = this.#runs.get(key);
-      if (run !== undefined && run.deadline > cx.now) continue;
-      this.#orphans.delete(key);
-      this.#cancel(cx, key);
+    for (const [run, at] of this.#due) {
+      if (at > cx.now) continue;
+      this.#due.delete(run);
+      if (run.isCancelled) this.#giveUp(cx, run);
+      else this.#cancel(cx, run);
     }
   }
 
   /** Answers a cancelled call without its handler, which took no notice. JavaScript has no means to stop it: it holds its
    * place, and its intent, until it ends. */
-  #giveUp(cx: Context, key: RunKey): void {
-    const run = this.#runs.get(key);
-    if (run?.id === undefined || run.again !== undefined) return;
+  #giveUp(cx: Context, run: Run): void {
+    if (run.id === undefined || run.again !== undefined) return;
     if (cx.open) cx.outbound.body(run.failed(run.id, CANCELLED));
     this.#byId.delete(run.id);
     run.id = undefined;
@@ -356,10 +318,10 @@ export class Running {
   /** Sends the ACCEPTs that are due, and forgets those that something else stood for. */
   #settleHolds(cx: Context): void {
     for (let hold = this.#holds.peek(); hold !== undefined; hold = this.#holds.peek()) {
-      const run = this.#runs.get(hold.key);
-      if (run !== undefined && !run.accepted && run.outcome === undefined) {
-        if (hold.at > cx.now) return;
-        accept(cx, run, this.#outlook(hold.key, run));
+      const { at, run } = hold;
+      if (!run.accepted && run.outcome === undefined) {
+        if (at > cx.now) return;
+        accept(cx, run, this.#outlook(run));
       }
       this.#holds.shift();
     }
@@ -376,18 +338,16 @@ export class Running {
     }
     this.#handlers = 0;
     this.#runs.clear();
-    this.#aborts.clear();
+    this.#due.clear();
     this.#byId.clear();
     this.#byIntent.clear();
     this.#rooms = new Rooms();
     this.#holds.clear();
-    this.#orphans.clear();
   }
 
   get nextTimeout(): Now {
     let at = Math.min(this.#holds.peek()?.at ?? Infinity, this.#memory.nextTimeout);
-    for (const key of this.#aborts) at = Math.min(at, this.#runs.get(key)?.abortAt ?? at);
-    for (const key of this.#orphans) at = Math.min(at, this.#runs.get(key)?.deadline ?? at);
+    for (const due of this.#due.values()) at = Math.min(at, due);
     return at;
   }
 }
@@ -425,13 +385,8 @@ function begin(cx: Context, run: Run): void {
 }
 
 /** Lets a handler emit what its credit has become. One that still waits gets it when it starts. */
-function permit(cx: Context, key: RunKey, run: Run): void {
+function permit(cx: Context, run: Run): void {
   if (run.waiting !== undefined || run.credit <= run.permitted) return;
-  cx.effects.push({ do: "grant", run: key, n: run.credit - run.permitted });
+  cx.effects.push({ do: "grant", run: run.key, n: run.credit - run.permitted });
   run.permitted = run.credit;
-}
-
-function invocation(run: RunKey, header: Dispatch, body: Uint8Array | undefined): Invocation {
-  const payload = body === undefined ? EMPTY : { bytes: body, contentType: header.content_type };
-  return { run, header, payload, credit: creditOf(header) };
 }

@@ -1,7 +1,7 @@
 /** What goes in and comes out of the session. */
 
 import type { CallError, CloseReason, ConnectError } from "../errors.js";
-import type { Call, CapabilityHeader, Dispatch, LoadHeader, Pairs, Status, SummaryHeader } from "../frames/index.js";
+import type { Call, CapabilityHeader, Dispatch, LoadHeader, Pairs, Status, SummaryHeader, Uint } from "../frames/index.js";
 
 /** A caller's handle on one call, made where the call is made. */
 export type CallKey = number;
@@ -228,4 +228,9 @@ export interface Context {
 /** Labels of an API as pairs of the wire. */
 export function pairs(labels: Record<string, string> | undefined): Pairs | undefined {
   return labels === undefined ? undefined : Object.entries(labels);
+}
+
+/** An integer of the wire that is no larger than numbers are exact. */
+export function number(n: Uint | undefined): number | undefined {
+  return n === undefined ? undefined : Number(n);
 }
