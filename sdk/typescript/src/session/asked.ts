@@ -119,8 +119,8 @@ export class Asked {
 
   /** Sends what waits, as far as hub and socket take it. */
   sendWaiting(cx: Context): void {
-    if (!cx.ready) return;
-    const isFree = (): boolean => this.#pace.at === undefined && this.#byId.size < cx.maxInFlight;
+    if (!cx.link.isReady) return;
+    const isFree = (): boolean => this.#pace.at === undefined && this.#byId.size < cx.link.terms.maxInFlight;
     while (this.#waiting.length > 0 && isFree() && cx.outbound.hasRoom) this.#send(cx, this.#waiting.shift()!);
     if (this.#waiting.length === 0) this.#pace.caughtUp();
   }
@@ -130,8 +130,8 @@ export class Asked {
     if (budget === 0) return this.#fail(cx, open, "budget_exhausted", "spent before it could be sent");
     const id = (this.#nextId += 1);
     const message = open.encode(id, budget);
-    if (message.length > cx.maxMessage) {
-      const text = `the message has ${message.length} bytes, the hub takes ${cx.maxMessage}`;
+    if (message.length > cx.link.terms.maxMessage) {
+      const text = `the message has ${message.length} bytes, the hub takes ${cx.link.terms.maxMessage}`;
       return this.#fail(cx, open, "payload_too_large", text);
     }
     open.id = id;
@@ -303,7 +303,7 @@ export class Asked {
    * was given it, so nothing runs twice by asking again. */
   #holdsOn(cx: Context, open: Open, error: CallError): boolean {
     if (open.id === undefined || open.withdrawn || error.attempts.length > 0) return false;
-    if (!cx.ready && error.code === "shutting_down" && !open.accepted) {
+    if (!cx.link.isReady && error.code === "shutting_down" && !open.accepted) {
       // It crossed the hub's GOODBYE: the next connection carries it.
       this.#byId.delete(open.id);
       open.id = undefined;
@@ -314,7 +314,7 @@ export class Asked {
     const isNobody = error.code === "no_instance" || error.code === "no_capability";
     const at = cx.now + open.waitAgain;
     const isInBudget = open.spec.budget === undefined || at < open.deadline;
-    if (!(cx.ready && isNobody && open.patient && at < this.#returnUntil && isInBudget)) return false;
+    if (!(cx.link.isReady && isNobody && open.patient && at < this.#returnUntil && isInBudget)) return false;
     open.askedAgain += 1;
     this.#byId.delete(open.id);
     open.id = undefined;

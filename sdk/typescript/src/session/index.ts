@@ -65,8 +65,7 @@ export class Session {
     this.#link = new Link(backoff, random);
     this.#asked = new Asked(random);
     this.#running = new Running(registration.maxConcurrency, cancelGrace, hasStore);
-    const outbound = new Outbound();
-    this.#cx = { now: 0, ready: false, open: false, maxMessage: 0, maxInFlight: 0, outbound, effects: [] };
+    this.#cx = { now: 0, link: this.#link, outbound: new Outbound(), effects: [] };
   }
 
   /** The next message for the socket. */
@@ -101,7 +100,7 @@ export class Session {
   handle(now: Now, input: Input): Effect[] {
     const effects: Effect[] = [];
     this.#cx.effects = effects;
-    this.#context(now);
+    this.#cx.now = now;
     if (this.#link.phase === "stopped") {
       if (input.is !== "open" && input.is !== "claim") return effects;
       this.#input(now, input);
@@ -111,18 +110,6 @@ export class Session {
     this.#input(now, input);
     this.#settle(now);
     return effects;
-  }
-
-  /** What the parts work on together, as it is now. */
-  #context(now: Now): Context {
-    const cx = this.#cx;
-    const link = this.#link;
-    cx.now = now;
-    cx.ready = link.isReady;
-    cx.open = link.canAnswer;
-    cx.maxMessage = link.terms.maxMessage;
-    cx.maxInFlight = link.terms.maxInFlight;
-    return cx;
   }
 
   #input(now: Now, input: Input): void {
@@ -220,7 +207,7 @@ export class Session {
   }
 
   #dialFailed(now: Now, error: ConnectError): void {
-    if (error.isFinal) return this.#stop(now, { kind: "connect", message: error.message, error });
+    if (error.isFinal) return this.#stop({ kind: "connect", message: error.message, error });
     this.#link.lost(now);
     this.#cx.effects.push({ do: "lost", reason: error.message });
   }
@@ -229,15 +216,15 @@ export class Session {
     const { phase } = this.#link;
     if (phase === "dialing" || phase === "waiting") return;
     this.#cx.outbound.clear();
-    if (phase === "closing") return this.#stop(now, BY_PROGRAM);
+    if (phase === "closing") return this.#stop(BY_PROGRAM);
     const unknown = this.#link.unknownGoodbye;
     this.#link.unknownGoodbye = undefined;
     if (isFinalClose(closeCode)) {
-      return this.#stop(now, goodbyeReason(unknown?.word ?? wordOf(closeCode!), unknown?.reason ?? reason));
+      return this.#stop(goodbyeReason(unknown?.word ?? wordOf(closeCode!), unknown?.reason ?? reason));
     }
     this.#link.lost(now);
     this.#asked.lost(now);
-    this.#running.lost(this.#context(now));
+    this.#running.lost(this.#cx);
     this.#cx.effects.push({ do: "lost", reason: reason === "" ? `closed with ${closeCode ?? "no code"}` : reason });
   }
 
@@ -298,7 +285,7 @@ export class Session {
     for (const warning of welcome.warnings) this.#warn(`the hub warns: ${warning}`);
     const maxMessage = this.#link.terms.maxMessage;
     this.#cx.effects.push({ do: "ready", maxMessage, session: welcome.session });
-    this.#asked.resume(this.#context(now));
+    this.#asked.resume(this.#cx);
   }
 
   /** ERROR: one of our envelopes could not be used. Costs at most the call that it belonged to. */
@@ -334,13 +321,12 @@ export class Session {
     const back = comesBack(goodbye.code);
     if (back === false) {
       this.#cx.effects.push({ do: "abort" });
-      return this.#stop(now, goodbyeReason(goodbye.code, reason));
+      return this.#stop(goodbyeReason(goodbye.code, reason));
     }
     const after = goodbye.reconnect_after_ms;
     this.#link.leave(now, after === undefined ? undefined : Math.min(Number(after), AWAY_MAX));
     if (back === undefined) this.#link.unknownGoodbye = { word: goodbye.code, reason };
-    const cx = this.#context(now);
-    if (goodbye.code === "slow_consumer") this.#asked.cut(cx);
+    if (goodbye.code === "slow_consumer") this.#asked.cut(this.#cx);
   }
 
   #close(now: Now, within: number): void {
@@ -369,7 +355,7 @@ export class Session {
           break;
         case "closing":
           this.#cx.effects.push({ do: "abort" });
-          return this.#stop(now, BY_PROGRAM);
+          return this.#stop(BY_PROGRAM);
         default:
       }
     }
@@ -384,7 +370,7 @@ export class Session {
       link.wrote = now;
       this.#update();
     }
-    this.#asked.onTimeout(this.#context(now));
+    this.#asked.onTimeout(this.#cx);
     this.#running.onTimeout(this.#cx);
   }
 
@@ -400,20 +386,18 @@ export class Session {
     }
     if (this.#drain === undefined || link.phase === "closing" || link.phase === "stopped") return;
     if (this.#running.inFlight > 0 && now < this.#drain) return;
-    this.#context(now);
     this.#running.abortAll(cx);
     this.#asked.failAll(cx, CLOSED);
-    if (!link.isOpen) return this.#stop(now, BY_PROGRAM);
+    if (!link.isOpen) return this.#stop(BY_PROGRAM);
     cx.outbound.body(encodeToHub(Kind.Goodbye, { code: "normal" }));
     link.close(now);
     cx.effects.push({ do: "close", code: GOODBYE["normal"]! });
   }
 
-  #stop(now: Now, reason: CloseReason): void {
+  #stop(reason: CloseReason): void {
     this.#link.phase = "stopped";
     this.#drain = undefined;
     this.#cx.outbound.clear();
-    this.#context(now);
     this.#running.abortAll(this.#cx);
     this.#asked.failAll(this.#cx, reason.message);
     this.#cx.effects.push({ do: "stopped", reason });

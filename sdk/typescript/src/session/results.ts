@@ -102,5 +102,5 @@ export class Results {
 }
 
 function receipt(cx: Context, taskId: string): void {
-  if (cx.open) cx.outbound.control(encodeToHub(Kind.Receipt, { task_id: taskId }));
+  if (cx.link.canAnswer) cx.outbound.control(encodeToHub(Kind.Receipt, { task_id: taskId }));
 }

@@ -248,11 +248,11 @@ export class Running {
       return;
     }
     const id = run.id;
-    if (id !== undefined && cx.open) {
+    if (id !== undefined && cx.link.canAnswer) {
       for (let chunk = run.nextChunk(id); chunk !== undefined; chunk = run.nextChunk(id)) cx.outbound.body(chunk);
       run.chunks.shrink(run.sent);
       if (run.outcome !== undefined && (!run.stream || run.sent >= run.chunks.produced)) {
-        cx.outbound.body(run.result(id, cx.maxMessage));
+        cx.outbound.body(run.result(id, cx.link.terms.maxMessage));
         return this.#close(cx, run);
       }
     }
@@ -310,7 +310,7 @@ export class Running {
    * place, and its intent, until it ends. */
   #giveUp(cx: Context, run: Run): void {
     if (run.id === undefined || run.again !== undefined) return;
-    if (cx.open) cx.outbound.body(run.failed(run.id, CANCELLED));
+    if (cx.link.canAnswer) cx.outbound.body(run.failed(run.id, CANCELLED));
     this.#byId.delete(run.id);
     run.id = undefined;
   }
@@ -332,7 +332,7 @@ export class Running {
     for (const [key, run] of this.#runs) {
       if (run.outcome !== undefined) continue;
       cx.effects.push({ do: "abortRun", run: key });
-      if (run.id !== undefined && cx.open) {
+      if (run.id !== undefined && cx.link.canAnswer) {
         cx.outbound.body(run.failed(run.id, failure("cancelled", "the agent closes")));
       }
     }
@@ -358,7 +358,7 @@ function refuse(cx: Context, header: Dispatch, code: string, text: string, retry
 
 /** ACCEPT. It says when the caller's wish will be missed. */
 function accept(cx: Context, run: Run, outlook: Outlook): void {
-  if (run.id === undefined || !cx.open) return;
+  if (run.id === undefined || !cx.link.canAnswer) return;
   run.accepted = true;
   let depth = outlook.before;
   // Of a task 0 says that its handler has begun, and nothing that it has not.

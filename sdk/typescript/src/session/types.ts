@@ -215,13 +215,8 @@ export interface Served {
 /** What the parts of a session work on together. */
 export interface Context {
   now: Now;
-  /** In session: new CALLs may go out. */
-  ready: boolean;
-  /** Answers to what the hub asked may go out. */
-  open: boolean;
-  maxMessage: number;
-  maxInFlight: number;
-  outbound: import("./outbound.js").Outbound;
+  readonly link: import("./link.js").Link;
+  readonly outbound: import("./outbound.js").Outbound;
   effects: Effect[];
 }
 
