@@ -4,8 +4,9 @@ import { decode } from "./codec/index.js";
 import type { AttemptHeader, Result } from "./frames/index.js";
 
 /**
- * Codes of the protocol's table. `r`: trying again can help. What a code tells of a call whose ACCEPT was not seen: `y`, a
- * provider had it (a RESULT that came first stands for ACCEPT); `n`, none had it; neither, it may have.
+ * Codes of the protocol that say more than that the call failed. `r`: trying again can help. What a code tells of a call
+ * whose ACCEPT was not seen: `y`, a provider had it (a RESULT that came first stands for ACCEPT); `n`, none had it;
+ * neither, it may have.
  */
 const CODES = {
   no_instance: "rn",
@@ -18,25 +19,22 @@ const CODES = {
   rate_limited: "rn",
   accept_timeout: "r",
   timeout: "ry",
-  budget_exhausted: "",
-  agent_lost: "",
   circuit_open: "rn",
   handler_error: "y",
   unsupported: "n",
-  cancelled: "",
-  degraded: "",
   idempotency_conflict: "n",
   shutting_down: "rn",
-  orphaned: "",
-  internal: "",
   unknown_kind: "n",
 } as const;
+
+/** Codes of the protocol after which a provider may have had the call, and trying again as it is does not help. */
+type OtherCode = "budget_exhausted" | "agent_lost" | "cancelled" | "degraded" | "orphaned" | "internal";
 
 /**
  * Why a call failed: a code of the protocol, one of the SDK's own (`interrupted`: a stream without its end; `decode`: the
  * result cannot be read; `closed`: this agent has ended), or a word that a later hub knows.
  */
-export type ErrorCode = keyof typeof CODES | "interrupted" | "decode" | "closed" | (string & {});
+export type ErrorCode = keyof typeof CODES | OtherCode | "interrupted" | "decode" | "closed" | (string & {});
 
 /** Whether a provider had the call when it failed: whether it may have had an effect. */
 export type Accepted = "yes" | "no" | "unknown";

@@ -4,6 +4,7 @@ import { encode, utf8Length } from "../codec/index.js";
 import { CallError, ConnectError, type CloseReason } from "../errors.js";
 import { CREDIT_DEFAULT, MAX_CONCURRENCY_DEFAULT, MESSAGE_BYTES_DEFAULT } from "../limits.js";
 import type { Status } from "../frames/index.js";
+import { replyOf } from "../session/asked.js";
 import { Backoff } from "../session/backoff.js";
 import { Session } from "../session/index.js";
 import { Registration } from "../session/registration.js";
@@ -359,20 +360,7 @@ export class Agent {
   endOf(info: TaskInfo): End {
     const { target, request_id: requestId, attempts = [] } = info;
     if (info.state === "SUCCEEDED") {
-      const body = { bytes: encode(info.result ?? null) };
-      const { route, execution_ms: executionMs, task_id: taskId } = info;
-      const reply = {
-        body,
-        target,
-        callId: undefined,
-        requestId,
-        attempts,
-        route,
-        executionMs,
-        cached: false,
-        duplicate: false,
-        taskId,
-      };
+      const reply = replyOf({ ...info, status: "completed", error: undefined }, encode(info.result ?? null), requestId);
       return { reply, summary: undefined };
     }
     const { code, message, retryable, details } = info.error ?? {

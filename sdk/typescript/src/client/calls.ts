@@ -1,9 +1,11 @@
 /** What a caller holds of its call. */
 
 import { CallError } from "../errors.js";
+import { Queue } from "../session/queue.js";
 import type { Acceptance, CallEvent, CallKey, CallSpec, End, Payload, Reply as RawReply } from "../session/types.js";
 import type { CallSink, Driver } from "./driver.js";
 import { fromPayload } from "./payload.js";
+import { Waiters } from "./waiters.js";
 
 /** How a call ended, and how it got there. */
 export type Reply<T> = RawReply<T> & {
@@ -34,8 +36,7 @@ export abstract class Asked<T> implements CallSink {
   protected acceptance: Acceptance | undefined;
   #end: End | undefined;
   #typedEnd: TypedEnd<T> | undefined;
-  /** Who waits for something to happen. Few calls have more than one. */
-  #waiters: (() => void)[] = [];
+  readonly #waiters = new Waiters();
   #unlisten: (() => void) | undefined;
 
   constructor(
@@ -63,7 +64,7 @@ export abstract class Asked<T> implements CallSink {
       this.acceptance = this.acceptance?.wouldTimeout === true ? this.acceptance : event.acceptance;
     else if (event.is === "ended") this.#finish(event.end);
     else this.onPiece(event);
-    this.wake();
+    this.#waiters.wake();
   }
 
   /** A chunk, or one target's part. */
@@ -75,23 +76,9 @@ export abstract class Asked<T> implements CallSink {
     this.#unlisten?.();
   }
 
-  protected wake(): void {
-    if (this.#waiters.length === 0) return;
-    const waiters = this.#waiters;
-    this.#waiters = [];
-    for (const waiter of waiters) waiter();
-  }
-
   /** Resolves with what `look` finds, as soon as it finds something. */
   protected until<U>(look: () => U | undefined): Promise<U> {
-    return new Promise((resolve) => {
-      const tryNow = (): void => {
-        const found = look();
-        if (found === undefined) this.#waiters.push(tryNow);
-        else resolve(found);
-      };
-      tryNow();
-    });
+    return this.#waiters.until(look);
   }
 
   protected get ended(): End | undefined {
@@ -140,7 +127,7 @@ export class PendingCall<T> extends Asked<T> implements PromiseLike<T> {
     fail?: ((error: CallError) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     // Made when somebody waits: a call that nobody waits for must not end the process with an unhandled rejection.
-    this.#promise ??= new Promise((resolve, reject) => this.#whenEnded(resolve, reject));
+    this.#promise ??= this.reply().then(({ body }) => body);
     return this.#promise.then(ok, fail);
   }
 
@@ -152,16 +139,6 @@ export class PendingCall<T> extends Asked<T> implements PromiseLike<T> {
   /** As `finally` of a promise. */
   finally(done: () => void): Promise<T> {
     return this.then().finally(done);
-  }
-
-  #whenEnded(resolve: (value: T) => void, reject: (error: CallError) => void): void {
-    void this.until(() => {
-      const end = this.typed();
-      if (end === undefined) return undefined;
-      if ("error" in end) reject(end.error);
-      else resolve(end.reply.body);
-      return true;
-    });
   }
 
   /** Waits for the result, with how it got there. @throws CallError */
@@ -177,8 +154,7 @@ const UNREAD_BYTES = 64 * 1024 * 1024;
 
 /** Pieces that came and were not taken, with the credit that goes back for those that are. */
 export class Unread<I> {
-  readonly #items: { item: I; bytes: number }[] = [];
-  #head = 0;
+  readonly #items = new Queue<{ item: I; bytes: number }>();
   #bytes = 0;
 
   /** False: more waits than is allowed. */
@@ -190,15 +166,9 @@ export class Unread<I> {
   }
 
   shift(): I | undefined {
-    const first = this.#items[this.#head];
-    if (first === undefined) return undefined;
-    this.#head += 1;
-    this.#bytes -= first.bytes;
-    if (this.#head === this.#items.length || this.#head > 1024) {
-      this.#items.splice(0, this.#head);
-      this.#head = 0;
-    }
-    return first.item;
+    const first = this.#items.shift();
+    this.#bytes -= first?.bytes ?? 0;
+    return first?.item;
   }
 }
 

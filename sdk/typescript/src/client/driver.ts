@@ -165,19 +165,18 @@ export class Driver {
   /** Writes what waits, until so many bytes are in the socket. */
   #flush(most: number): void {
     const socket = this.#socket;
-    const session = this.#session;
     if (socket === undefined) return;
-    let message = socket.buffered < most ? session.pop() : undefined;
+    const next = (): Uint8Array | undefined => (socket.buffered < most ? this.#session.pop() : undefined);
+    let message = next();
     if (message === undefined) return;
     socket.cork();
     while (message !== undefined) {
       socket.send(message);
-      message = socket.buffered < most ? session.pop() : undefined;
+      message = next();
+      if (message !== undefined) continue;
       // What waited for room has it now.
-      if (message === undefined) {
-        this.#wrote();
-        message = socket.buffered < most ? session.pop() : undefined;
-      }
+      this.#wrote();
+      message = next();
     }
     socket.uncork();
     this.#holdReading();
@@ -193,11 +192,9 @@ export class Driver {
     const at = this.#session.nextTimeout;
     if (at >= this.#timerAt) return;
     this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
     this.#timerAt = at;
     this.#cancelTimer = this.environment.timer(at - this.environment.now(), () => {
       this.#timerAt = Infinity;
-      this.#cancelTimer = undefined;
       this.handle({ is: "timeout" });
     });
   }
@@ -205,7 +202,6 @@ export class Driver {
   /** Takes the timer back: nothing of the agent is left. */
   end(): void {
     this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
     this.#timerAt = -Infinity;
     this.#sinks.clear();
   }

@@ -5,6 +5,7 @@ import type { CallEvent, CallKey, CallSpec, End, TaskEnd } from "../session/type
 import type { Agent } from "./agent.js";
 import { typed, type CallStream, type Reply, type TypedEnd } from "./calls.js";
 import type { CallSink, Driver } from "./driver.js";
+import { Waiters } from "./waiters.js";
 
 /** Where a task stands. */
 export type TaskState = "QUEUED" | "RECEIVED" | "PROCESSING" | "SUCCEEDED" | "FAILED";
@@ -65,7 +66,7 @@ export class TaskHandle<T> implements CallSink {
   #key: CallKey | undefined;
   #end: End | undefined;
   #looked: Promise<void> | undefined;
-  #waiters: (() => void)[] = [];
+  readonly #waiters = new Waiters();
 
   /** @internal */
   readonly #agent: Agent;
@@ -84,13 +85,11 @@ export class TaskHandle<T> implements CallSink {
     const abort = (): void => this.#driver.handle({ is: "cancel", key });
     signal?.addEventListener("abort", abort, { once: true });
     this.#driver.handle({ is: "open", key, spec });
-    await this.#until(() => this.id !== "" || this.#end !== undefined);
+    const end = await this.#waiters.until(() => (this.id === "" ? this.#end : "stored"));
     signal?.removeEventListener("abort", abort);
-
-    if (this.id === "" && this.#end !== undefined) {
-      if ("error" in this.#end) throw this.#end.error;
-      this.id = this.#end.reply.taskId ?? "";
-    }
+    if (end === "stored") return this;
+    if ("error" in end) throw end.error;
+    this.id = end.reply.taskId ?? "";
     return this;
   }
 
@@ -104,11 +103,7 @@ export class TaskHandle<T> implements CallSink {
   onEvent(event: CallEvent): void {
     if (event.is === "accepted") this.id = event.acceptance.taskId ?? this.id;
     else if (event.is === "ended") this.#end ??= event.end;
-    for (const waiter of this.#waiters.splice(0)) waiter();
-  }
-
-  async #until(is: () => boolean): Promise<void> {
-    while (!is()) await new Promise<void>((resolve) => this.#waiters.push(resolve));
+    this.#waiters.wake();
   }
 
   /** Waits for the task's result. It can be waited for again. @throws CallError */
@@ -123,8 +118,7 @@ export class TaskHandle<T> implements CallSink {
       this.#looked ??= this.#claimAndLook();
       await this.#looked;
     }
-    await this.#until(() => this.#end !== undefined);
-    const end: TypedEnd<T> = typed<T>(this.#end!);
+    const end = typed<T>(await this.#waiters.until(() => this.#end));
     if ("error" in end) throw end.error;
     return end.reply;
   }

@@ -35,7 +35,7 @@ export class Asked {
   readonly #calls = new Map<CallKey, Open>();
   readonly #byId = new Map<Uint, Open>();
   /** Tasks that the hub has stored. */
-  readonly #results = new Results();
+  readonly results = new Results();
   readonly #waiting = new Queue<Open>();
   readonly #pace = new Pace();
   /** Not after the first deadline. It may be that of a call that has ended: the look that costs is one in a minute. */
@@ -156,7 +156,7 @@ export class Asked {
   failAll(cx: Context, message: string): void {
     for (const open of this.#calls.values()) this.#fail(cx, open, "closed", message);
     // The hub has the task, and goes on with it.
-    for (const key of this.#results.drain()) ended(cx, key, { error: new CallError("closed", message) });
+    for (const key of this.results.drain()) ended(cx, key, { error: new CallError("closed", message) });
   }
 
   #remove(open: Open): void {
@@ -199,12 +199,7 @@ export class Asked {
 
   /** A task goes on, its handle is gone. */
   forget(cx: Context, key: CallKey): void {
-    if (!this.#results.forget(key)) this.cancel(cx, key);
-  }
-
-  /** A handle waits for the result of a task that was submitted elsewhere, or before. */
-  claim(cx: Context, key: CallKey, taskId: string): void {
-    this.#results.claim(cx, key, taskId);
+    if (!this.results.forget(key)) this.cancel(cx, key);
   }
 
   consumed(cx: Context, key: CallKey, n: number, target: string | undefined): void {
@@ -212,11 +207,6 @@ export class Asked {
     if (open === undefined) return;
     if (target === undefined) open.flow.grant(n);
     if (open.id !== undefined) cx.outbound.control(encodeToHub(Kind.Credit, { id: open.id, n, target }));
-  }
-
-  /** A task's result is in the program's hands. */
-  received(cx: Context, taskId: string): void {
-    this.#results.taken(cx, taskId);
   }
 
   onAccept(cx: Context, header: Accept): void {
@@ -227,7 +217,7 @@ export class Asked {
       // Stored: from here on it is the hub's affair. Its result comes by itself, on whatever connection; a second CALL
       // could begin a second task once the first one is forgotten.
       this.#remove(open);
-      this.#results.wait(open.key, header.task_id);
+      this.results.wait(open.key, header.task_id);
       return this.sendWaiting(cx);
     }
     open.accepted = true;
@@ -295,7 +285,7 @@ export class Asked {
         ? { reply: replyOf(header, body, requestId), summary: undefined }
         : { error: failureOf(header, requestId, false, true) };
     if (open !== undefined) this.#remove(open);
-    this.#results.arrive(cx, open?.key, { taskId, end });
+    this.results.arrive(cx, open?.key, { taskId, end });
     this.sendWaiting(cx);
   }
 
@@ -379,7 +369,7 @@ export class Asked {
       this.#byId.size === 0 &&
       this.#waiting.length === 0 &&
       this.#again.size === 0 &&
-      this.#results.isEmpty
+      this.results.isEmpty
     );
   }
 }
@@ -424,7 +414,8 @@ function acceptance(header: Accept, requestId: string): Acceptance {
   };
 }
 
-function replyOf(header: Result, body: Uint8Array | undefined, requestId: string): Reply<Payload> {
+/** What the RESULT of a completed call says. */
+export function replyOf(header: Result, body: Uint8Array | undefined, requestId: string): Reply<Payload> {
   return {
     body: payloadOf(body, header.content_type),
     target: header.target,

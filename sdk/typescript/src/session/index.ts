@@ -140,9 +140,9 @@ export class Session {
       case "forget":
         return asked.forget(cx, input.key);
       case "claim":
-        return asked.claim(cx, input.key, input.taskId);
+        return asked.results.claim(cx, input.key, input.taskId);
       case "received":
-        return asked.received(cx, input.taskId);
+        return asked.results.taken(cx, input.taskId);
       case "wouldTake":
         return running.onWouldTake(cx, input.run, input.ms);
       case "recalled":
