@@ -11,8 +11,11 @@ import { connect, type Agent } from "../../src/node.js";
 import { BINARY } from "../support/hub.js";
 
 const POLICY = 'version = 1\n[[rules]]\nidentity = "*"\nprovide = ["*"]\ncall = ["*", "hub.*"]\n';
-/** Suspects soon, so that a test sees it, and gives up late, so that a busy machine costs nobody its connection. */
-const LIVENESS = "keepalive_ms = 150\nsuspect_ms = 500\ngone_ms = 20000";
+/**
+ * Suspects soon, so that a test sees it, and gives up late, so that a busy machine costs nobody its connection. It may cost
+ * a provider a call, though, since nothing is routed to whom the hub suspects: only for a test that is about that.
+ */
+export const SUSPICIOUS = "keepalive_ms = 150\nsuspect_ms = 500\ngone_ms = 20000";
 
 interface Ready {
   agents: string;
@@ -40,8 +43,8 @@ export class PageHub {
     this.http = new URL(ready.http).host;
   }
 
-  /** `origin`: whose pages may connect. */
-  static async start(origin: string): Promise<PageHub> {
+  /** `origin`: whose pages may connect. `liveness`: other times than the hub's own. */
+  static async start(origin: string, liveness = ""): Promise<PageHub> {
     const dir = mkdtempSync(join(tmpdir(), "agent-reach-page-"));
     const file = (name: string): string => JSON.stringify(join(dir, name));
     execFileSync(BINARY, ["certs", "init", "--dir", dir], { stdio: "ignore" });
@@ -62,7 +65,7 @@ listen = "127.0.0.1:0"
 [policy]
 file = ${file("policy.toml")}
 [liveness]
-${LIVENESS}
+${liveness}
 `,
     );
     const add = ["token", "add", "alice", "--role", "operator", "--config", join(dir, "agent-reach.toml")];
