@@ -5,6 +5,7 @@ import contextlib
 import gc
 import http
 import logging
+import unittest.mock
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from agent_reach import ConnectError
 from agent_reach.codec import decode_to_hub, encode
 from agent_reach.codes import Kind
 from agent_reach.limits import SUBPROTOCOL
-from agent_reach.transport import WebSocketTransport, address
+from agent_reach.transport import WebSocketTransport, _WebSocket, address
 
 
 class Listener:
@@ -199,6 +200,20 @@ def test_a_socket_that_takes_no_more_says_so_and_one_that_is_not_read_is_held_up
             wire.send([b"more"])
             assert await listener.told.get() == b"second"
             wire.abort()
+
+    run(test())
+
+
+def test_an_answer_to_the_upgrade_that_comes_when_its_dial_was_given_up_means_nothing() -> None:
+    async def test() -> None:
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        transport = unittest.mock.Mock()
+        socket = _WebSocket(unittest.mock.Mock(), opened, "ws://127.0.0.1", None)
+        socket.connection_made(transport)
+        opened.cancel()
+        socket.data_received(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        socket.eof_received()
+        socket.connection_lost(None)
 
     run(test())
 

@@ -227,6 +227,8 @@ class _WebSocket(asyncio.Protocol):
             self._listener.on_writable()
 
     def _take(self) -> None:
+        if self._opened.cancelled():
+            return  # The dial was given up while the answer to its upgrade was on its way.
         opcode = self._opcode
         messages: list[bytes] = []
         for event in self._ws.events_received():
