@@ -56,7 +56,7 @@ function Charts({ agent }: { agent: AgentDetails }): JSX.Element {
         data={data.latency}
         format={micros}
       />
-      <Chart title="Backlog" lines={BACKLOG} data={data.backlog} format={(value) => count(Math.round(value))} />
+      <Chart title="Backlog" lines={BACKLOG} data={data.backlog} format={count} unit="whole" />
     </div>
   );
 }

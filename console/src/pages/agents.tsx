@@ -153,7 +153,7 @@ export function AgentsPage(): JSX.Element {
     <>
       <div class="tools">
         <h1>Agents</h1>
-        <Search label="Search id, service, label, capability" value={search} onInput={(q) => set({ q })} />
+        <Search label="Search id, label, capability, …" value={search} onInput={(q) => set({ q })} />
         <Choice
           label="Status"
           value={status}

@@ -89,9 +89,12 @@ export function lanesOf(steps: Step[]): { lanes: Lane[]; total: number } {
   const lanes: Lane[] = triesOf(steps).map((one) => {
     const end = one.answered ?? total;
     const parts: Part[] = [];
-    const accepted = one.accepted ?? end;
-    parts.push({ from: one.given, to: accepted, kind: "accept", says: `until accepted: ${micros(accepted - one.given)}` });
-    if (one.accepted !== undefined) parts.push({ from: accepted, to: end, kind: "process", says: `at work: ${micros(end - accepted)}` });
+    const { accepted, given } = one;
+    const isHeard = accepted !== undefined || one.firstChunk !== undefined || one.answered !== undefined;
+    if (accepted !== undefined || !isHeard)
+      parts.push({ from: given, to: accepted ?? end, kind: "accept", says: `until accepted: ${micros((accepted ?? end) - given)}` });
+    const began = accepted ?? given;
+    if (isHeard) parts.push({ from: began, to: end, kind: "process", says: `at work: ${micros(end - began)}` });
     if (one.firstChunk !== undefined)
       parts.push({ from: one.firstChunk, to: one.firstChunk, kind: "chunk", says: `first piece at ${micros(one.firstChunk)}` });
     return { name: one.target, note: `try ${one.attempt}${one.outcome === undefined ? "" : ` · ${one.outcome}`}`, parts };

@@ -91,7 +91,7 @@ export function CallsPage(): JSX.Element {
     <>
       <div class="tools">
         <h1>Calls</h1>
-        <Search label="Search capability, agent, id, outcome" value={search} onInput={(q) => set({ q })} />
+        <Search label="Search capability, agent, outcome, …" value={search} onInput={(q) => set({ q })} />
         <Choice label="Which calls" value={which} options={WHICH} onChange={(show) => set({ show })} />
         <Choice
           label="Order"

@@ -192,7 +192,7 @@ function Phases(): JSX.Element {
       </p>
       <p class="note">
         From the traces of {count(world.traces.size)} calls ({count(routed)} routings), failed and slow ones preferred: a
-        sample, and not every call.
+        sample, and not every call. An agent that answers at once sends no ACCEPT of its own: all of it is work then.
       </p>
     </section>
   );
@@ -280,7 +280,7 @@ export function OverviewPage(): JSX.Element {
       <h1 class="unseen">Overview</h1>
       <Tiles stats={stats} calls={calls} />
       <div class="columns">
-        <Chart title="Calls" lines={RATE} data={charts.rate} format={rate} />
+        <Chart title="Calls" lines={RATE} data={charts.rate} format={rate} unit="whole" />
         <Chart
           title="Time in all"
           note="From CALL to end as events tell it, in whole milliseconds; over the last 5 s."
@@ -288,8 +288,8 @@ export function OverviewPage(): JSX.Element {
           data={charts.latency}
           format={micros}
         />
-        <Chart title="Queue depth" lines={DEPTH} data={trend.depth} format={(value) => count(Math.round(value))} />
-        <Chart title="Bytes held" lines={MEMORY} data={trend.memory} format={bytes} />
+        <Chart title="Queue depth" lines={DEPTH} data={trend.depth} format={count} unit="whole" />
+        <Chart title="Bytes held" lines={MEMORY} data={trend.memory} format={bytes} unit="bytes" />
       </div>
       <div class="columns three">
         <Codes />

@@ -12,6 +12,7 @@ import type { OfferInfo } from "../state/views.ts";
 import { AgentLink } from "../ui/facts.tsx";
 import { count, millis, time } from "../ui/format.ts";
 import { json, oneLine } from "../ui/json.ts";
+import { says } from "../ui/states.tsx";
 import { Mark } from "../ui/status.tsx";
 
 /** Letters of a result, and of a piece, that are shown at once. */
@@ -99,7 +100,7 @@ function End({ trial }: { trial: Trial }): JSX.Element | null {
             <Mark tone="bad">{state.error.code}</Mark> after {millis(state.ms)}{" "}
             {state.error.callId === undefined ? null : <a href={to("calls", state.error.callId)}>timeline</a>}
           </p>
-          <p class="wrong">{state.error.message}</p>
+          <p class="wrong">{says(state.error)}</p>
           {state.error.details === undefined ? null : <Long value={state.error.details} />}
         </>
       );

@@ -156,7 +156,7 @@ function Entry(props: EntryProps): JSX.Element {
     );
   }
   return (
-    <div class={`entry ${field.kind}`}>
+    <div class={`entry of-${field.kind}`}>
       <label for={idOf(path)}>
         {label}
         {isRequired ? <span class="needed"> required</span> : null}

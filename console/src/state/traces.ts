@@ -10,6 +10,7 @@ export interface Try {
   target: string;
   attempt: number;
   given: number;
+  /** Absent too where the first piece or the answer stood for it: an SDK spares the hub an envelope where work is quick. */
   accepted?: number;
   firstChunk?: number;
   answered?: number;
@@ -26,8 +27,11 @@ export function triesOf(steps: Step[]): Try[] {
     const one = latest(target);
     if (one === undefined) continue;
     if (step === "accepted") one.accepted ??= at_us;
-    else if (step === "first_chunk") one.firstChunk ??= at_us;
-    else if (step === "answered") {
+    else if (step === "first_chunk") {
+      one.firstChunk ??= at_us;
+      if (one.accepted === at_us) delete one.accepted;
+    } else if (step === "answered") {
+      if (one.accepted === at_us) delete one.accepted;
       one.answered = at_us;
       if (outcome !== undefined) one.outcome = outcome;
     } else if (step === "target_away") {
@@ -67,9 +71,8 @@ export class Traces {
     let routed = 0;
     for (const { steps } of this.#byId.values()) {
       for (const one of triesOf(steps)) {
-        if (one.accepted === undefined) continue;
-        accept.add(one.accepted - one.given);
-        if (one.answered !== undefined) process.add(one.answered - one.accepted);
+        if (one.accepted !== undefined) accept.add(one.accepted - one.given);
+        if (one.answered !== undefined) process.add(one.answered - (one.accepted ?? one.given));
       }
       for (const { candidates } of steps) {
         if (candidates === undefined) continue;

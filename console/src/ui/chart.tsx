@@ -23,12 +23,19 @@ export interface ChartProps {
   data: (number | null | undefined)[][];
   /** Values as people read them. */
   format: (value: number) => string;
+  /** What is counted: an axis with half a call is none. */
+  unit?: "whole" | "bytes";
   height?: number;
 }
 
 const colourOf = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function options({ lines, format, height = 150 }: ChartProps, width: number): uPlot.Options {
+/** Steps of an axis. */
+const SECONDS = [1, 5, 10, 15, 30, 60, 120, 300, 600];
+const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+const BYTES = Array.from({ length: 44 }, (_, power) => 2 ** power);
+
+function options({ lines, format, unit, height = 150 }: ChartProps, width: number): uPlot.Options {
   const axis = { stroke: colourOf("--muted"), font: "11px ui-sans-serif, system-ui, sans-serif" };
   const quiet = { stroke: colourOf("--line-soft"), width: 1 };
   const series = lines.map((line) => ({
@@ -47,8 +54,16 @@ function options({ lines, format, height = 150 }: ChartProps, width: number): uP
     padding: [8, 8, 0, 0],
     scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, ticks: { show: false }, size: 22, space: 70, values: times },
-      { ...axis, grid: quiet, ticks: { show: false }, size: 58, space: 34, values: (_, ticks) => ticks.map(format) },
+      { ...axis, grid: { show: false }, ticks: { show: false }, size: 22, space: 80, incrs: SECONDS, values: times },
+      {
+        ...axis,
+        grid: quiet,
+        ticks: { show: false },
+        size: 58,
+        space: 34,
+        values: (_, ticks) => ticks.map(format),
+        ...(unit === undefined ? {} : { incrs: unit === "whole" ? WHOLE : BYTES }),
+      },
     ],
     series: [{}, ...series],
   };

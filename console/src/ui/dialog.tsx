@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { failure } from "../hub/query.ts";
 import { isHelpOpen } from "./keys.ts";
+import { says } from "./states.tsx";
 
 /** A window of its own; Escape closes it. */
 export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }): JSX.Element {
@@ -36,7 +37,7 @@ export function Confirm({ act, title, children, run }: ConfirmProps): JSX.Elemen
       await run();
       setOpen(false);
     } catch (error) {
-      setWrong(failure(error).message);
+      setWrong(says(failure(error)));
     }
     setBusy(false);
   };

@@ -24,13 +24,18 @@ export function Loading({ what }: { what: string }): JSX.Element {
   );
 }
 
+/** What a failure says, without the code that stands beside it anyway. */
+export function says({ code, message }: CallError): string {
+  return message.startsWith(`${code}: `) ? message.slice(code.length + 2) : message;
+}
+
 /** The hub refused, or failed. */
 export function Failed({ error, onRetry }: { error: CallError; onRetry?: () => void }): JSX.Element {
   const isForbidden = error.code === "unauthorized";
   return (
     <div class="blank" role="alert">
       <p class="blank-title">{isForbidden ? "Not for your role" : "The hub could not answer"}</p>
-      <p>{error.message}</p>
+      <p>{says(error)}</p>
       {isForbidden || onRetry === undefined ? null : (
         <button type="button" onClick={onRetry}>
           Ask again

@@ -1,0 +1,63 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import type { Browser } from "playwright-core";
+
+import { browser, isLive, logIn, open, visitor } from "./console.ts";
+import { Hub } from "./hub.ts";
+
+let hub: Hub;
+let chromium: Browser;
+
+before(async () => {
+  hub = await Hub.start();
+  chromium = await browser();
+});
+after(async () => {
+  await chromium.close();
+  await hub.stop();
+});
+
+test("a page says that its hub is gone, and is whole again after a restart", async () => {
+  const worker = await hub.agent("worker");
+  worker.provide("work", () => "done");
+  await worker.sync();
+  const page = await open(await visitor(chromium, hub), hub.operator, "#/agents");
+  const row = page.getByRole("row").filter({ hasText: "worker" });
+  await row.waitFor();
+  await hub.kill();
+  await page.getByText(/^Disconnected for/).waitFor();
+  await page.getByRole("status", { name: "Connection" }).getByText("disconnected").waitFor();
+  await row.waitFor();
+  await hub.restart();
+  // Sessions of browsers do not outlive the hub's process: whoever looks says a token again, and is where they were.
+  await logIn(page, hub.operator);
+  await row.waitFor();
+  assert.match(page.url(), /#\/agents$/);
+  assert.equal(await page.getByText(/^Disconnected/).count(), 0);
+});
+
+test("a page whose hub is silent says that what it shows is old, and mends itself", async () => {
+  const page = await open(await visitor(chromium, hub), hub.operator, "#/overview");
+  await page.getByText("Connections").first().waitFor();
+  hub.freeze(true);
+  try {
+    await page.getByText(/^The hub has not answered for|^Disconnected for/).waitFor();
+  } finally {
+    hub.freeze(false);
+  }
+  await isLive(page);
+  await page.getByText(/^The hub has not answered for|^Disconnected for/).waitFor({ state: "detached" });
+});
+
+test("a second window takes over, the first one says so and takes it back when asked to", async () => {
+  const context = await visitor(chromium, hub);
+  const first = await open(context, hub.operator, "#/calls");
+  const second = await context.newPage();
+  await second.goto("/#/calls");
+  await isLive(second);
+  await first.getByText(/in use in another window/).waitFor();
+  await first.getByRole("button", { name: "Connect again" }).click();
+  await isLive(first);
+  await second.getByText(/in use in another window/).waitFor();
+});
