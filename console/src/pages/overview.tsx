@@ -280,7 +280,7 @@ export function OverviewPage(): JSX.Element {
       <h1 class="unseen">Overview</h1>
       <Tiles stats={stats} calls={calls} />
       <div class="columns">
-        <Chart title="Calls" lines={RATE} data={charts.rate} format={rate} unit="whole" />
+        <Chart title="Calls" lines={RATE} data={charts.rate} format={count} unit="whole" />
         <Chart
           title="Time in all"
           note="From CALL to end as events tell it, in whole milliseconds; over the last 5 s."

@@ -51,7 +51,7 @@ function options({ lines, format, unit, height = 150 }: ChartProps, width: numbe
     height,
     legend: { show: false },
     cursor: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 26, 0, 0],
     scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
       { ...axis, grid: { show: false }, ticks: { show: false }, size: 22, space: 80, incrs: SECONDS, values: times },

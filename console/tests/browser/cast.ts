@@ -64,7 +64,7 @@ export async function cast(hub: Hub): Promise<Cast> {
     },
     { description: "Writes a story, piece by piece", input: { type: "object", properties: { pieces: { type: "integer", default: 3 } } } },
   );
-  writer.provide("report.build", () => released.then(() => ({ pages: 12 })), { description: "Takes as long as it takes" });
+  writer.provide("report.build", () => released.then(() => ({ pages: 12 })), { description: "Takes as long as it takes", timeoutMs: 3_600_000 });
   const trickster = await hub.agent("trickster", { service: MARKUP, version: "1", labels: { note: MARKUP } });
   trickster.provide(
     "image.classify",

@@ -64,7 +64,7 @@ test("the link of a development hub logs in once, and whoever has it later gets 
     const page = await context.newPage();
     await page.goto(dev.link);
     assert.equal(page.url(), `${dev.origin}/`);
-    await page.goto("/#/agents");
+    await page.reload();
     await isLive(page);
     const thief = await (await visitor(chromium, dev)).newPage();
     const answer = await thief.goto(dev.link);

@@ -12,14 +12,21 @@ import { connect, type Agent, type NodeOptions } from "@agent-reach/client/node"
 /** The hub's binary: `AGENT_REACH_BIN`, else the debug build of this repository. npm runs in the console's folder. */
 export const BINARY = process.env["AGENT_REACH_BIN"] ?? resolve("../target/debug/agent-reach");
 
-const POLICY = `version = 1
-[[rules]]
+const OPEN = `[[rules]]
 identity = "*"
 provide = ["*"]
 call = ["*", "hub.*"]
 `;
 
-function configuration(agents: string, http: string): string {
+/** How a hub differs from the usual one. */
+export interface HubOptions {
+  /** Rules that go before the one by which everybody may do everything under the own name. */
+  rules?: string;
+  /** Further sections of the configuration. */
+  sections?: string;
+}
+
+function configuration(agents: string, http: string, sections: string): string {
   return `version = 1
 [agents]
 listen = "${agents}"
@@ -33,6 +40,7 @@ listen = "${http}"
 file = "policy.toml"
 [tracing]
 log = "warn"
+${sections}
 `;
 }
 
@@ -61,15 +69,15 @@ export class Hub {
   }
 
   /** A hub with an operator `ops` and a viewer `eve`. */
-  static async start(): Promise<Hub> {
+  static async start({ rules = "", sections = "" }: HubOptions = {}): Promise<Hub> {
     if (!existsSync(BINARY)) throw new Error(`no hub at ${BINARY}: build it, or say where it is in AGENT_REACH_BIN`);
     const dir = mkdtempSync(join(tmpdir(), "agent-reach-console-"));
     execFileSync(BINARY, ["certs", "init", "--dir", dir], { stdio: "ignore" });
-    writeFileSync(join(dir, "policy.toml"), POLICY);
-    configure(dir, "127.0.0.1:0", "127.0.0.1:0");
+    writeFileSync(join(dir, "policy.toml"), `version = 1\n${rules}\n${OPEN}`);
+    configure(dir, "127.0.0.1:0", "127.0.0.1:0", sections);
     const [operator, viewer] = [token(dir, "ops", "operator"), token(dir, "eve", "viewer")];
     const [child, ready] = await launch(serve(dir));
-    configure(dir, new URL(ready.agents).host, new URL(ready.http).host);
+    configure(dir, new URL(ready.agents).host, new URL(ready.http).host, sections);
     return new Hub(dir, child, ready.agents, ready.http, operator, viewer);
   }
 
@@ -81,8 +89,8 @@ export class Hub {
   }
 
   /** Connects an agent, which is closed when the hub stops. */
-  async agent(agentId: string, options: Partial<NodeOptions> = {}): Promise<Agent> {
-    const tls = this.#tls(agentId);
+  async agent(agentId: string, options: Partial<NodeOptions> & { certificate?: string } = {}): Promise<Agent> {
+    const tls = this.#tls(options.certificate ?? agentId);
     const agent = await connect({ url: this.url, agentId, tls, reconnectMs: [50, 200], log: () => undefined, ...options });
     this.#agents.push(agent);
     return agent;
@@ -112,8 +120,8 @@ export class Hub {
   }
 }
 
-function configure(dir: string, agents: string, http: string): void {
-  writeFileSync(join(dir, "agent-reach.toml"), configuration(agents, http));
+function configure(dir: string, agents: string, http: string, sections: string): void {
+  writeFileSync(join(dir, "agent-reach.toml"), configuration(agents, http, sections));
 }
 
 const serve = (dir: string): string[] => ["serve", "--config", join(dir, "agent-reach.toml")];

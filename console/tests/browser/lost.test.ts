@@ -18,25 +18,6 @@ after(async () => {
   await hub.stop();
 });
 
-test("a page says that its hub is gone, and is whole again after a restart", async () => {
-  const worker = await hub.agent("worker");
-  worker.provide("work", () => "done");
-  await worker.sync();
-  const page = await open(await visitor(chromium, hub), hub.operator, "#/agents");
-  const row = page.getByRole("row").filter({ hasText: "worker" });
-  await row.waitFor();
-  await hub.kill();
-  await page.getByText(/^Disconnected for/).waitFor();
-  await page.getByRole("status", { name: "Connection" }).getByText("disconnected").waitFor();
-  await row.waitFor();
-  await hub.restart();
-  // Sessions of browsers do not outlive the hub's process: whoever looks says a token again, and is where they were.
-  await logIn(page, hub.operator);
-  await row.waitFor();
-  assert.match(page.url(), /#\/agents$/);
-  assert.equal(await page.getByText(/^Disconnected/).count(), 0);
-});
-
 test("a page whose hub is silent says that what it shows is old, and mends itself", async () => {
   const page = await open(await visitor(chromium, hub), hub.operator, "#/overview");
   await page.getByText("Connections").first().waitFor();
@@ -60,4 +41,24 @@ test("a second window takes over, the first one says so and takes it back when a
   await first.getByRole("button", { name: "Connect again" }).click();
   await isLive(first);
   await second.getByText(/in use in another window/).waitFor();
+});
+
+// The last one here, since it ends the sessions that the others have.
+test("a page says that its hub is gone, and is whole again after a restart", async () => {
+  const worker = await hub.agent("worker");
+  worker.provide("work", () => "done");
+  await worker.sync();
+  const page = await open(await visitor(chromium, hub), hub.operator, "#/agents");
+  const row = page.getByRole("row").filter({ hasText: "worker" });
+  await row.waitFor();
+  await hub.kill();
+  await page.getByText(/^Disconnected for/).waitFor();
+  await page.getByRole("status", { name: "Connection" }).getByText("disconnected").waitFor();
+  await row.waitFor();
+  await hub.restart();
+  // Sessions of browsers do not outlive the hub's process: whoever looks says a token again, and is where they were.
+  await logIn(page, hub.operator);
+  await row.waitFor();
+  assert.match(page.url(), /#\/agents$/);
+  assert.equal(await page.getByText(/^Disconnected/).count(), 0);
 });
