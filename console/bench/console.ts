@@ -21,18 +21,30 @@ const SECONDS = number("SECONDS", 20);
 const PAGES = (process.env["PAGES"] ?? "overview,agents,calls,capabilities,tasks,agents/fleet-1").split(",");
 /** Agents that connect at one time; those that work; how many capabilities there are. */
 const AT_ONCE = 16;
+/** Agents that share a certificate: a rule of the policy names no more than 1024. */
+const CREW = 1000;
 const WORKERS = 100;
 const KINDS = 200;
 
 const wait = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 const nameOf = (index: number): string => `fleet-${index}`;
+const crewOf = (index: number): string => `crew-${Math.floor(index / CREW)}`;
+
+/** One rule for each crew. */
+function rules(): string {
+  const crews = new Map<string, string[]>();
+  for (let index = 0; index < AGENTS; index += 1) crews.set(crewOf(index), [...(crews.get(crewOf(index)) ?? []), nameOf(index)]);
+  const rule = ([crew, ids]: [string, string[]]): string =>
+    `[[rules]]\nidentity = "spiffe://agent-reach/agent/${crew}"\nagent_ids = ${JSON.stringify(ids)}\nprovide = ["*"]\ncall = ["*"]\n`;
+  return [...crews].map(rule).join("");
+}
 
 async function fleet(hub: Hub): Promise<Agent[]> {
   const agents: Agent[] = [];
   let next = 0;
   const connectSome = async (): Promise<void> => {
     for (let index = next++; index < AGENTS; index = next++) {
-      const more = { certificate: "fleet", service: "fleet", version: `1.${index % 7}.0`, labels: { zone: `z${index % 9}`, rack: `r${index % 50}` } };
+      const more = { certificate: crewOf(index), service: "fleet", version: `1.${index % 7}.0`, labels: { zone: `z${index % 9}`, rack: `r${index % 50}` } };
       const agent = await hub.agent(nameOf(index), more);
       agent.provide(`fleet.kind-${index % KINDS}.work`, () => ({ ok: true }), { description: "One of many", idempotent: true });
       agents[index] = agent;
@@ -89,9 +101,8 @@ async function sample(system: CDPSession, page: CDPSession): Promise<Sample> {
   return { cpu, rss: Math.max(...renderers), heap: usedSize / 2 ** 20 };
 }
 
-const ids = Array.from({ length: AGENTS }, (_, index) => `"${nameOf(index)}"`).join(", ");
 const hub = await Hub.start({
-  rules: `[[rules]]\nidentity = "spiffe://agent-reach/agent/fleet"\nagent_ids = [${ids}]\nprovide = ["*"]\ncall = ["*"]\n`,
+  rules: rules(),
   // Heartbeats of this many agents would be this machine's load and not the browser's.
   sections: "[liveness]\nkeepalive_ms = 300000\nsuspect_ms = 1000000\ngone_ms = 2000000",
 });

@@ -19,6 +19,8 @@ function textOf(view: AgentView): string {
   return words.join("\n").toLowerCase();
 }
 
+const isSame = (a: string[], b: string[]): boolean => a.length === b.length && a.every((name, at) => name === b[at]);
+
 /** Everybody who is connected, or may come back. */
 export class Agents {
   #rows = new Map<string, AgentRow>();
@@ -65,8 +67,7 @@ export class Agents {
   #put(rows: Map<string, AgentRow>, view: AgentView, at: number): void {
     const known = rows.get(view.agent_id);
     if (known !== undefined) {
-      if (known.view.instance !== view.instance || known.view.capabilities.length !== view.capabilities.length)
-        known.text = textOf(view);
+      if (known.view.instance !== view.instance || !isSame(known.view.capabilities, view.capabilities)) known.text = textOf(view);
       known.view = view;
       known.at = at;
       return;

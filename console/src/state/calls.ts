@@ -90,8 +90,8 @@ export class Calls {
     if (ok) second.completed += 1;
     else second.failed += 1;
     second.times.add(ms * 1000);
-    this.capabilities.of(view.capability).add(at, ms * 1000, ok);
-    for (const target of view.targets) this.agents.of(target).add(at, ms * 1000, ok);
+    this.capabilities.of(view.capability, at).add(at, ms * 1000, ok);
+    for (const target of view.targets) this.agents.of(target, at).add(at, ms * 1000, ok);
     if (!ok && (this.codes.has(outcome) || this.codes.size < CODES_MAX))
       this.codes.set(outcome, (this.codes.get(outcome) ?? 0) + 1);
   }

@@ -18,6 +18,9 @@ export class Figures {
   failed = 0;
   readonly #newest = new Ring<Ended>(KEPT);
 
+  /** @param since when somebody began to count. */
+  constructor(readonly since: number) {}
+
   add(at: number, us: number, ok: boolean): void {
     if (ok) this.completed += 1;
     else this.failed += 1;
@@ -52,22 +55,25 @@ export class Figures {
       count += 1;
       oldest = one.at;
     }
-    // A full ring may not reach back a whole minute.
-    const span = count < KEPT ? 60_000 : Math.max(now - oldest, 1000);
-    return (count * 1000) / span;
+    // A full ring may not reach back a whole minute, and neither does a page that was just opened.
+    const span = count < KEPT ? Math.min(now - this.since, 60_000) : now - oldest;
+    return (count * 1000) / Math.max(span, 1000);
   }
 }
 
 /** Figures by name, bounded: beyond the bound the name that was used least recently is forgotten. */
 export class FiguresByName {
   readonly #by = new Map<string, Figures>();
+  #since: number | undefined;
 
   constructor(readonly capacity: number) {}
 
-  of(name: string): Figures {
+  /** The figures of a name, for something that happens now. */
+  of(name: string, now: number): Figures {
+    this.#since ??= now;
     let figures = this.#by.get(name);
     if (figures === undefined) {
-      figures = new Figures();
+      figures = new Figures(this.#since);
       if (this.#by.size >= this.capacity) this.#by.delete(this.#by.keys().next().value!);
     } else {
       this.#by.delete(name);
