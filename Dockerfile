@@ -1,10 +1,17 @@
 # syntax=docker/dockerfile:1
 
+FROM node:22-slim AS console
+WORKDIR /src
+COPY sdk/typescript sdk/typescript
+COPY console console
+RUN cd console && npm ci --no-audit --no-fund && npm run build
+
 FROM rust:1-slim-bookworm AS build
 # The allocator is built by make.
 RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
+COPY --from=console /src/console/dist console/dist
 # The caches live outside of the layers, so the binary is copied out of one in the same step.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \

@@ -18,16 +18,16 @@ HOSTILE_NICE ?= 10
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tools rules api sdk-python sdk-typescript pairs fmt fmt-check lint doc build unit deny sim fuzz hostile
+.PHONY: help demo test tools rules console console-test api sdk-python sdk-typescript pairs fmt fmt-check lint doc build unit deny sim fuzz hostile
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-demo: ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
+demo: console ## A hub with sample agents at work (DEMO_ARGS=--once ends by itself)
 	$(CARGO) build --locked --bin agent-reach
 	target/debug/agent-reach demo $(DEMO_ARGS)
 
-test: tools rules fmt-check lint doc build unit api sdk-python sdk-typescript pairs deny ## Everything that has to be green before a merge
+test: tools rules console fmt-check lint doc build unit api sdk-python sdk-typescript console-test pairs deny ## Everything that has to be green before a merge
 
 # Prometheus' own checker, for the rules and boards in dashboards/. Debian has it in a package, which is unpacked here and
 # not installed: its service would be started.
@@ -67,7 +67,7 @@ lint: ## Clippy, with warnings as errors
 doc: ## Rustdoc, with warnings as errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
-build:
+build: console
 	$(CARGO) build --locked --workspace --all-targets
 
 unit: ## All tests: units, black box, documentation
@@ -124,6 +124,24 @@ ifneq ($(call have,python3),)
 	python3 tests/api/run.py target/debug/agent-reach $(API_VENV)/bin/schemathesis $(API_SECONDS)
 else
 	@$(call left_out,python3 is not installed: the HTTP API was not held against its description)
+endif
+
+# What the hub's build takes into the binary. Made again when something that it is made of is newer.
+CONSOLE_SOURCES = $(shell find console/src sdk/typescript/src -type f) $(addprefix console/,index.html package-lock.json vite.config.ts)
+
+console/dist/index.html: $(CONSOLE_SOURCES)
+	cd console && npm ci --no-audit --no-fund && npm run build
+
+console: $(if $(call have,npm),console/dist/index.html) ## The browser console, for the hub to have inside
+	@$(if $(call have,npm),true,echo "npm is not installed: the hub is built without its console")
+
+console-test: build ## The console: compiler, linter, units, and every page in a browser
+ifneq ($(call have,npm),)
+	cd console && npm test
+	@if test -x "$(CHROMIUM)"; then cd console && AGENT_REACH_BIN=$(CURDIR)/target/debug/agent-reach npm run test:browser; \
+	else $(call left_out,Chromium is not installed: the console was not tried in a browser (make tools)); fi
+else
+	@$(call left_out,npm is not installed: the console was not tested)
 endif
 
 deny: ## Licences, sources and banned crates of the dependencies

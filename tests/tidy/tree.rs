@@ -10,7 +10,8 @@ pub(crate) struct File {
 }
 
 /// Folders that hold nothing written here.
-const ELSEWHERE: [&str; 4] = ["target", ".git", "node_modules", ".agent-reach"];
+const ELSEWHERE: [&str; 7] =
+    ["target", ".git", "node_modules", ".agent-reach", "dist", "build", "screenshots-out"];
 
 /// Where the checkout is now, which need not be where it was built.
 pub(crate) fn root() -> PathBuf {

@@ -147,7 +147,7 @@ function About({ agent, at }: { agent: AgentDetails; at: number }): JSX.Element 
     <section class="panel">
       <Facts>
         <Fact name="Status">
-          <AgentStatus status={agent.status} />
+          <AgentStatus status={agent.status} /> {agent.drained === true ? <span class="tag">by an operator</span> : null}
         </Fact>
         <Fact name="Identity">
           <span class="mono">{agent.identity}</span>
@@ -187,6 +187,30 @@ function About({ agent, at }: { agent: AgentDetails; at: number }): JSX.Element 
   );
 }
 
+/** What an operator may do to an agent. */
+function Acts({ agent, again }: { agent: AgentDetails; again: () => void }): JSX.Element {
+  const id = agent.agent_id;
+  const drain = (draining: boolean): Promise<void> =>
+    link.call("hub.agents.drain", { agent_id: id, draining }).then(again);
+  return (
+    <>
+      {agent.drained === true ? (
+        <Confirm act="Give back to work" title={`Give ${id} back to work?`} run={() => drain(false)}>
+          The hub routes new calls to it again, if it is ready.
+        </Confirm>
+      ) : (
+        <Confirm act="Drain" title={`Drain ${id}?`} run={() => drain(true)}>
+          It ends the {count(agent.in_flight)} calls that it has and gets no new ones, until it is given back or its process
+          begins anew.
+        </Confirm>
+      )}
+      <Confirm act="Disconnect" title={`Disconnect ${id}?`} run={() => link.call("hub.agents.disconnect", { agent_id: id })}>
+        The hub closes its connection and tells it to come back. Calls that it has are settled as if it had been lost.
+      </Confirm>
+    </>
+  );
+}
+
 /** One agent. */
 export function AgentPage({ id }: { id: string }): JSX.Element {
   const [answer, again] = useQuery<{ agent: AgentDetails }>("hub.agents.get", { agent_id: id }, LOOK_MS);
@@ -199,14 +223,7 @@ export function AgentPage({ id }: { id: string }): JSX.Element {
     <>
       <OneHead up={[to("agents"), "Agents"]} title={id}>
         {isOperator() && isThere && link.phase.value.is === "live" ? (
-          <Confirm
-            act="Disconnect"
-            title={`Disconnect ${id}?`}
-            run={() => link.call("hub.agents.disconnect", { agent_id: id })}
-          >
-            The hub closes its connection and tells it to come back. Calls that it has are settled as if it had been
-            lost.
-          </Confirm>
+          <Acts agent={agent} again={again} />
         ) : null}
       </OneHead>
       {isGone ? (

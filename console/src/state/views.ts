@@ -10,6 +10,8 @@ export interface AgentView extends AgentInfo {
   open_calls: number;
   /** Moving average from CALL to RESULT, in microseconds. */
   latency_us: number;
+  /** An operator drains it. */
+  drained?: boolean;
 }
 
 /** One call that an agent has at present. */

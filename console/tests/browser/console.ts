@@ -14,7 +14,7 @@ const MEDIA: Record<string, string> = {
   ".css": "text/css",
   ".svg": "image/svg+xml",
 };
-/** What the hub sends with its pages (src/http/console.rs). */
+/** What the hub sends with its pages (src/http/console). */
 const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
@@ -27,11 +27,20 @@ export async function browser(): Promise<Browser> {
   return await startChromium(path);
 }
 
-/** A browser of nobody's yet, which gets the files of the console as they are built now, and all else from the hub. */
+/**
+ * A browser of nobody's yet. It has the console from the hub; with `CONSOLE_FILES=dist` as it is built now, so that
+ * whoever changes the console need not build the hub each time.
+ */
 export async function visitor(of: Browser, hub: { origin: string }, options: BrowserContextOptions = {}): Promise<BrowserContext> {
   const context = await of.newContext({ baseURL: hub.origin, viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(20_000);
+  if (process.env["CONSOLE_FILES"] === "dist") await serveFiles(context, hub.origin);
+  return context;
+}
+
+async function serveFiles(context: BrowserContext, origin: string): Promise<void> {
   const isFile = (url: URL): boolean =>
-    url.origin === hub.origin && ((url.pathname === "/" && url.search === "") || url.pathname.startsWith("/assets/"));
+    url.origin === origin && ((url.pathname === "/" && url.search === "") || url.pathname.startsWith("/assets/"));
   await context.route(isFile, async (route) => {
     const { pathname } = new URL(route.request().url());
     const file = join(DIST, pathname === "/" ? "index.html" : pathname);
@@ -41,8 +50,6 @@ export async function visitor(of: Browser, hub: { origin: string }, options: Bro
   });
   // To Chromium a page that is handed to it comes from nowhere, and may not speak to loopback unless somebody allows it.
   await context.grantPermissions(["local-network-access"]);
-  context.setDefaultTimeout(20_000);
-  return context;
 }
 
 /** What a page complained about: errors of its scripts, and what the content policy held back. */

@@ -72,14 +72,23 @@ test("an agent's page tells what it offers, what it has and what it did", async 
 });
 
 test("an operator disconnects an agent, after a question", async () => {
-  const victim = await hub.agent("victim");
-  const ended = victim.closed().then(() => "ended");
+  await hub.agent("victim");
   await page.goto("/#/agents/victim");
   await page.getByRole("button", { name: "Disconnect" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Disconnect" }).click();
   await page.getByRole("dialog").waitFor({ state: "detached" });
   await page.getByText(/left while this page was open|away/).first().waitFor();
-  void ended;
+});
+
+test("an operator drains an agent, and gives it back to work", async () => {
+  await page.goto("/#/agents/trickster");
+  await page.getByRole("button", { name: "Drain" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Drain" }).click();
+  await page.locator(".facts").getByText("draining").waitFor();
+  await page.getByText("by an operator").waitFor();
+  await page.getByRole("button", { name: "Give back to work" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Give back to work" }).click();
+  await page.locator(".facts").getByText("ready").waitFor();
 });
 
 test("the form of a schema makes a call, and its answer is shown", async () => {

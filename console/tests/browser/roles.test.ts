@@ -29,7 +29,7 @@ test("a viewer sees everything, and no button that changes something", async () 
   await act(all, 4);
   await page.goto("/#/agents/writer-1");
   await page.getByText("Writes a story, piece by piece").waitFor();
-  assert.equal(await page.getByRole("button", { name: /Disconnect/ }).count(), 0);
+  assert.equal(await page.getByRole("button", { name: /Disconnect|Drain/ }).count(), 0);
   await page.goto("/#/capabilities/text.summarize");
   await page.getByText("Calling is for operators").waitFor();
   assert.equal(await page.getByRole("button", { name: "Call", exact: true }).count(), 0);
@@ -42,6 +42,7 @@ test("the hub refuses a viewer what the page does not offer", async () => {
   const eve = await connect({ url: hub.origin.replace("http", "ws"), agentId: "eve", token: hub.viewer, log: () => undefined });
   const refused = (error: unknown): boolean => error instanceof CallError && error.code === "unauthorized";
   await assert.rejects(eve.call("hub.agents.disconnect", { agent_id: "writer-1" }).reply(), refused);
+  await assert.rejects(eve.call("hub.agents.drain", { agent_id: "writer-1" }).reply(), refused);
   await assert.rejects(eve.call("text.summarize", { text: "no" }).reply(), refused);
   await eve.close(0);
 });
