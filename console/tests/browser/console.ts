@@ -33,7 +33,8 @@ export async function browser(): Promise<Browser> {
  */
 export async function visitor(of: Browser, hub: { origin: string }, options: BrowserContextOptions = {}): Promise<BrowserContext> {
   const context = await of.newContext({ baseURL: hub.origin, viewport: { width: 1280, height: 800 }, ...options });
-  context.setDefaultTimeout(20_000);
+  // Nothing waits for it that goes well, and a machine may be busy.
+  context.setDefaultTimeout(60_000);
   if (process.env["CONSOLE_FILES"] === "dist") await serveFiles(context, hub.origin);
   return context;
 }
