@@ -11,14 +11,14 @@ import { readFileSync } from "node:fs";
 import type { Agent } from "@agent-reach/client/node";
 import type { CDPSession } from "playwright-core";
 
-import { browser, open, visitor } from "../tests/browser/console.ts";
+import { browser, open, screenshot, visitor } from "../tests/browser/console.ts";
 import { Hub } from "../tests/browser/hub.ts";
 
 const number = (name: string, usual: number): number => Number(process.env[name] ?? usual);
 const AGENTS = number("AGENTS", 5000);
 const CALLS = number("CALLS", 500);
 const SECONDS = number("SECONDS", 20);
-const PAGES = (process.env["PAGES"] ?? "overview,agents,calls,capabilities,tasks,agents/fleet-1").split(",");
+const PAGES = (process.env["PAGES"] ?? "agents,calls,capabilities,tasks,agents/fleet-1,overview").split(",");
 /** Agents that connect at one time; those that work; how many capabilities there are. */
 const AT_ONCE = 16;
 /** Agents that share a certificate: a rule of the policy names no more than 1024. */
@@ -125,10 +125,13 @@ try {
     const after = await sample(system, own);
     const calls = ended.count - seen;
     const seconds = (performance.now() - from) / 1000;
+    // Whoever suspends this machine for a while suspends the browser too, and makes it look idle.
+    if (seconds > SECONDS * 1.5) console.log(`(${place} took ${seconds.toFixed(0)} s: the machine was held up)`);
     const share = (kind: string): number => (((after.cpu.get(kind) ?? 0) - (before.cpu.get(kind) ?? 0)) / seconds) * 100;
     const all = [...after.cpu.keys()].reduce((sum, kind) => sum + share(kind), 0);
     const renderer = share("renderer");
     const cells = [place, (calls / seconds).toFixed(0), `${renderer.toFixed(0)} %`, `${(all - renderer).toFixed(0)} %`];
+    await page.screenshot({ path: screenshot(`bench-${place.replace("/", "-")}`) });
     console.log(`| ${[...cells, `${after.rss.toFixed(0)} MiB`, `${after.heap.toFixed(0)} MiB`].join(" | ")} |`);
   }
   ended.isEnough = true;
