@@ -28,7 +28,7 @@ export default defineConfig({
     target: "node20",
     outDir: path("../build"),
     emptyOutDir: true,
-    rollupOptions: {
+    rolldownOptions: {
       // Asked for by sources of the SDK, and found from build/ as the console's own.
       external: ["ws", "playwright-core"],
       input: Object.fromEntries(PROGRAMS.map((name) => [name.replace(/\.tsx?$/, ""), join(root, name)])),

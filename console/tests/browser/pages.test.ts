@@ -74,7 +74,11 @@ test("an agent's page tells what it offers, what it has and what it did", async 
 test("an operator disconnects an agent, after a question", async () => {
   let lost = (): void => undefined;
   const isLost = new Promise<void>((resolve) => (lost = resolve));
-  await hub.agent("victim", { log: (_, text) => void (text.startsWith("not connected") && lost()) });
+  await hub.agent("victim", {
+    log(_, text) {
+      if (text.startsWith("not connected")) lost();
+    },
+  });
   await page.goto("/#/agents/victim");
   await page.getByRole("button", { name: "Disconnect" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Disconnect" }).click();

@@ -17,7 +17,7 @@ export function agent(id: string, more: Partial<AgentView> = {}): AgentView {
     load: {},
     latency_us: 0,
   };
-  return { ...usual, ...more } as AgentView;
+  return { ...usual, ...more };
 }
 
 export function call(id: string, more: Partial<CallView> = {}): CallView {
