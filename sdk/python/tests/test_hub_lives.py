@@ -13,11 +13,11 @@ from world import Hub, run, until
 import agent_reach
 from agent_reach import Accepted, CallError, CloseReason, ConnectError, Context, SyncContext
 
-#: Silence counts after one second, on a machine with much else to do.
+#: Silence counts after three seconds: a busy machine keeps a whole process waiting for one.
 QUICK = {
     "LIVENESS__KEEPALIVE_MS": "200",
-    "LIVENESS__SUSPECT_MS": "700",
-    "LIVENESS__GONE_MS": "1000",
+    "LIVENESS__SUSPECT_MS": "2000",
+    "LIVENESS__GONE_MS": "3000",
     "LIVENESS__RESUME_MS": "300",
 }
 
@@ -41,9 +41,9 @@ def test_two_hundred_blocking_handlers_cost_no_heartbeat_and_the_load_says_so() 
                 assert own is not None
                 assert own.status == "ready"
                 stuck = own.load.get("in_flight") == 2 and own.load.get("queued") == 198
-                return stuck and own.raw["connected_ms"] > 3000
+                return stuck and own.raw["connected_ms"] > 6000
 
-            await until("three times the silence that ends a session", lived)
+            await until("twice the silence that ends a session", lived)
             release.set()
             assert await asyncio.gather(*calls) == [True] * 200
 
@@ -79,7 +79,7 @@ def test_a_program_whose_event_loop_is_blocked_misses_no_heartbeat() -> None:
         while True:
             (own,) = [own for own in caller.agents() if own.agent_id == "provider"]
             assert own.status == "ready"
-            if own.raw["connected_ms"] > 3000:
+            if own.raw["connected_ms"] > 6000:
                 break
         assert (own.load["in_flight"], own.load["queued"]) == (1, 1)
         release.set()
