@@ -15,7 +15,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 
-use agent_reach_core::{Policy, Rule, TOKEN_PREFIX};
+use agent_reach_core::{ALL_TASKS, Policy, Rule, TOKEN_PREFIX};
 use agent_reach_protocol::names::{Pattern, is_agent_id};
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
@@ -72,7 +72,7 @@ impl Role {
     pub fn calls(self) -> Vec<String> {
         let patterns: &[&str] = match self {
             Self::Viewer => &READING,
-            Self::Operator => &["*", "hub.*"],
+            Self::Operator => &["*", "hub.*", ALL_TASKS],
         };
         patterns.iter().map(|pattern| (*pattern).to_owned()).collect()
     }
@@ -359,6 +359,7 @@ mod tests {
             "hub.agents.disconnect",
             "hub.agents.drain",
             "hub.config.reload",
+            "hub.tasks.all",
             "hub.tasks.cancel",
             "order.create",
         ];

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use agent_reach::store::sqlite::SqliteFile;
 use agent_reach::store::{StoreErrorKind, StoreHandle, StoreOptions};
-use agent_reach_core::{Answer, Ask, Change, Moved, Question, StoreNews, TaskState};
+use agent_reach_core::{Answer, Ask, Change, Moved, Question, StoreNews, TaskState, Whose};
 use bytes::Bytes;
 use rusqlite::Connection;
 use watched::Watched;
@@ -50,7 +50,7 @@ fn assert_refused(news: &StoreNews, number: u64, kind: StoreErrorKind) {
 
 /// The state of a task, by its owner's question.
 fn state(store: &StoreHandle, news: &Receiver<StoreNews>, number: u64) -> Option<TaskState> {
-    let question = Question::Task { identity: IDENTITY.into(), task: id(number) };
+    let question = Question::Task { whose: Whose::One(IDENTITY.into()), task: id(number) };
     store.ask(Ask { number, question });
     loop {
         if let StoreNews::Answered { answer: Answer::Task(row), .. } = next(news) {

@@ -64,8 +64,9 @@ pub use spans::{CallTrace, Hop, Sampling, Span, SpanEvent, SpanId};
 pub use stats::{Counters, Gauges};
 pub use store::{
     Answer, Ask, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question, StoreNews,
-    TaskEnd, TaskId, TaskRow, TaskState,
+    TaskEnd, TaskId, TaskRow, TaskState, Whose,
 };
+pub use tasks::ALL_TASKS;
 pub use text::CallId;
 pub use time::Now;
 pub use trace_id::TraceId;

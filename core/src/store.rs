@@ -235,6 +235,25 @@ pub struct Ask {
     pub question: Question,
 }
 
+/// Whose tasks are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of one identity.
+    One(Arc<str>),
+    /// Those of everybody, for operators.
+    Everybodys,
+}
+
+impl Whose {
+    /// Whether a task of this identity is meant.
+    pub fn is(&self, identity: &str) -> bool {
+        match self {
+            Self::One(own) => **own == *identity,
+            Self::Everybodys => true,
+        }
+    }
+}
+
 /// What the core may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
@@ -258,15 +277,15 @@ pub enum Question {
     },
     /// One task, in whatever state, with its end.
     Task {
-        /// Only if it is this identity's.
-        identity: Arc<str>,
+        /// Only if it is theirs.
+        whose: Whose,
         /// Which.
         task: TaskId,
     },
     /// Tasks in whatever state, the newest first, without their ends.
     Tasks {
-        /// Only this identity's.
-        identity: Arc<str>,
+        /// Only theirs.
+        whose: Whose,
         /// Only those in this state.
         state: Option<TaskState>,
         /// Only those of this capability.

@@ -3,7 +3,7 @@
 
 mod world;
 
-use agent_reach_core::Settings;
+use agent_reach_core::{Policy, Rule, Settings};
 use agent_reach_protocol::{Call, ToAgent, decode_to_agent};
 use rmpv::Value;
 use world::*;
@@ -105,6 +105,77 @@ fn another_s_task_an_unknown_one_and_no_task_id_at_all_answer_alike() {
     assert_eq!(w.hub.gauges().watches, 0);
 }
 
+/// A provider, a caller, somebody who may ask the hub for all by a pattern, and an operator with the right by its name.
+fn with_an_operator() -> World {
+    let rule = |who: &str, call: &[&str]| Rule {
+        identity: Some(format!("spiffe://d/agent/{who}")),
+        agent_ids: None,
+        provide: vec!["*".parse().unwrap()],
+        call: call.iter().map(|pattern| pattern.parse().unwrap()).collect(),
+    };
+    let rules = vec![
+        rule("p", &["*", "hub.*"]),
+        rule("c", &["*", "hub.*"]),
+        rule("op", &["*", "hub.*", "hub.tasks.all"]),
+    ];
+    let mut w = World::with_store_under(Settings::default(), Policy { rules, ..Policy::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.join("op", caller("op"));
+    w
+}
+
+#[test]
+fn an_operator_sees_and_cancels_the_tasks_of_everybody() {
+    let mut w = with_an_operator();
+    w.say("c", &Call { request_id: Some("r1"), ..task(1, "echo") });
+    w.advance_alive(1);
+    w.say("c", &Call { request_id: Some("r2"), ..task(2, "echo") });
+    w.write();
+    w.say_bytes("p", agent_reach_protocol::encode(&completed(1), Some(&packed("done"))));
+    w.write();
+    w.all_heard();
+    let all = Value::Map(vec![("all".into(), true.into())]);
+    let listed = ask(&mut w, "op", 1, "hub.tasks.list", &all);
+    let tasks = listed[0]["tasks"].as_array().unwrap().clone();
+    let seen: Vec<_> = tasks.iter().map(|task| (text(task, "state"), text(task, "caller"))).collect();
+    assert_eq!(seen, [("QUEUED", "c"), ("SUCCEEDED", "c")]);
+    let queued = Value::Map(vec![("all".into(), true.into()), ("state".into(), "QUEUED".into())]);
+    assert_eq!(ask(&mut w, "op", 2, "hub.tasks.list", &queued)[0]["tasks"].as_array().unwrap().len(), 1);
+    let own = ask(&mut w, "op", 3, "hub.tasks.list", &map(&[]));
+    assert_eq!(own[0]["tasks"].as_array().unwrap().len(), 0);
+    let ended = ask(&mut w, "op", 4, "hub.tasks.get", &map(&[("task_id", text(&tasks[1], "task_id"))]));
+    assert_eq!(text(&ended[0], "result"), "done");
+    let open = map(&[("task_id", text(&tasks[0], "task_id"))]);
+    assert_eq!(text(&ask(&mut w, "op", 5, "hub.tasks.get", &open)[0], "state"), "QUEUED");
+    let cancelled = ask(&mut w, "op", 6, "hub.tasks.cancel", &open);
+    assert_eq!(cancelled[0]["cancelled"], Value::from(true));
+    assert!(w.heard("c").iter().any(|line| line.contains("cancelled")));
+}
+
+#[test]
+fn everybodys_tasks_are_shown_to_nobody_else_and_by_no_filter_that_reads_all_of_them() {
+    let mut w = with_an_operator();
+    let asked = |state: Option<&str>, capability: Option<&str>| {
+        let texts = [("state", state), ("capability", capability)];
+        let texts = texts.into_iter().filter_map(|(key, text)| Some((Value::from(key), Value::from(text?))));
+        Value::Map(texts.chain([(Value::from("all"), Value::from(true))]).collect())
+    };
+    for (id, (state, capability)) in
+        [(Some("FAILED"), None), (None, Some("echo")), (Some("SUCCEEDED"), Some("echo"))]
+            .into_iter()
+            .enumerate()
+    {
+        let answer = ask(&mut w, "op", id as u64 + 1, "hub.tasks.list", &asked(state, capability));
+        assert_eq!(answer, [Value::from("invalid_request")], "{state:?} {capability:?}");
+    }
+    let open = ask(&mut w, "op", 9, "hub.tasks.list", &asked(Some("QUEUED"), Some("echo")));
+    assert_eq!(open[0]["tasks"].as_array().unwrap().len(), 0);
+    let refused = ask(&mut w, "p", 1, "hub.tasks.list", &asked(None, None));
+    assert_eq!(refused, [Value::from("unauthorized")]);
+    assert_eq!(ask(&mut w, "op", 10, "hub.tasks.all", &map(&[])), [Value::from("no_capability")]);
+}
+
 #[test]
 fn a_cancel_is_answered_when_the_end_is_stored_and_the_provider_is_told() {
     let mut w = pair();
@@ -115,7 +186,7 @@ fn a_cancel_is_answered_when_the_end_is_stored_and_the_provider_is_told() {
     let mut body = Vec::new();
     rmpv::encode::write_value(&mut body, &map(&[("task_id", &id)])).unwrap();
     w.say_bytes("c", agent_reach_protocol::encode(&call(2, "hub.tasks.cancel"), Some(&body)));
-    assert_eq!(w.heard("p"), ["CANCEL 1 the owner cancelled the task"]);
+    assert_eq!(w.heard("p"), ["CANCEL 1 the task was cancelled"]);
     assert_eq!(w.heard("c"), [""; 0]);
     w.write();
     let heard = heard_values(&mut w, "c");

@@ -249,14 +249,14 @@ impl Store for MemoryStore {
                 let ends = own.filter_map(|(_, id)| Some((*id, self.tasks.get(id)?.end()?.clone())));
                 Answer::Owed(within(ends, most.0, most.1, |(_, end)| end.len()))
             }
-            Question::Task { identity, task } => {
-                let task = self.tasks.get(task).filter(|task| task.new.identity == *identity);
+            Question::Task { whose, task } => {
+                let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
                 Answer::Task(task.map(|task| Box::new(TaskRow { end: task.end().cloned(), ..task.row() })))
             }
-            Question::Tasks { identity, state, capability, before, most } => {
+            Question::Tasks { whose, state, capability, before, most } => {
                 let newest = self.tasks.values().rev();
                 let rows = newest
-                    .filter(|task| task.new.identity == *identity)
+                    .filter(|task| whose.is(&task.new.identity))
                     .filter(|task| before.is_none_or(|before| task.new.id < before))
                     .filter(|task| state.is_none_or(|state| task.moved.state == state))
                     .filter(|task| capability.as_ref().is_none_or(|name| task.new.capability == *name));

@@ -4,7 +4,7 @@ use agent_reach::callbacks::Busy;
 use agent_reach::store::{KeptKey, RecordBlock, Store, SweepBounds, restore};
 use agent_reach_core::{
     Answer, CallId, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow,
-    TaskState,
+    TaskState, Whose,
 };
 use bytes::Bytes;
 
@@ -45,9 +45,8 @@ fn owed(store: &mut dyn Store, agent: &str, after: Option<TaskId>, most: (usize,
 }
 
 fn one(store: &mut dyn Store, identity: &str, number: u64) -> Option<TaskRow> {
-    let Answer::Task(row) =
-        store.answer(&Question::Task { identity: identity.into(), task: id(number) }).unwrap()
-    else {
+    let whose = Whose::One(identity.into());
+    let Answer::Task(row) = store.answer(&Question::Task { whose, task: id(number) }).unwrap() else {
         panic!("no such answer")
     };
     row.map(|row| *row)
@@ -61,7 +60,7 @@ fn tasks(
     most: usize,
 ) -> Vec<TaskId> {
     let (capability, before) = (capability.map(Into::into), before.map(id));
-    let question = Question::Tasks { identity: IDENTITY.into(), state, capability, before, most };
+    let question = Question::Tasks { whose: Whose::One(IDENTITY.into()), state, capability, before, most };
     let Answer::Tasks(rows) = store.answer(&question).unwrap() else { panic!("no such answer") };
     rows.into_iter().map(|row| row.id).collect()
 }
@@ -173,6 +172,17 @@ pub(crate) fn tasks_are_listed_newest_first_and_filtered(lives: &mut dyn Lives) 
     assert_eq!(tasks(store, Some(TaskState::Failed), None, None, 9), [id(3)]);
     assert_eq!(tasks(store, Some(TaskState::Queued), None, None, 9), [id(4)]);
     assert_eq!(tasks(store, None, Some("image.scale"), None, 9), [id(2)]);
+    let everybodys = |store: &mut dyn Store, state, capability: Option<&str>, most| {
+        let (whose, capability) = (Whose::Everybodys, capability.map(Into::into));
+        let question = Question::Tasks { whose, state, capability, before: Some(id(10)), most };
+        let Answer::Tasks(rows) = store.answer(&question).unwrap() else { panic!("no such answer") };
+        rows.into_iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    assert_eq!(everybodys(store, None, None, 3), [id(9), id(4), id(3)]);
+    assert_eq!(everybodys(store, Some(TaskState::Queued), None, 9), [id(4)]);
+    assert_eq!(everybodys(store, Some(TaskState::Queued), Some("image.scale"), 9), []);
+    let question = Question::Task { whose: Whose::Everybodys, task: id(9) };
+    assert!(matches!(store.answer(&question).unwrap(), Answer::Task(Some(_))));
     assert_eq!(store.counts(), [1, 0, 0, 3, 1]);
 }
 

@@ -118,8 +118,7 @@ export function TaskPage({ id }: { id: string }): JSX.Element {
         )}
         {isAnothers && task !== undefined ? (
           <p class="note boxed">
-            Its tries and its result are shown to who submitted it alone, and only they can cancel it: the hub keeps tasks
-            of other identities to themselves.
+            Its tries and its result are shown to who submitted it and to operators, and only they can cancel it.
           </p>
         ) : null}
         {isAnothers && task === undefined ? (

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 
-import { link, world } from "../hub/link.ts";
+import { isOperator, link, world } from "../hub/link.ts";
 import { useQuery } from "../hub/query.ts";
 import { keepQuery, route, to } from "../router.ts";
 import { clock, touchNow, useVersion } from "../state/frame.ts";
@@ -82,13 +82,13 @@ const COLUMNS: Column<TaskRow>[] = [
   { key: "id", head: "Task", cell: (row) => <span class="mono of">{row.id}</span> },
 ];
 
-/** Tasks of everybody, as far as they are open; of one's own also those that ended before. */
+/** Tasks of everybody, as far as they are open; of one's own, for operators of all, also those that ended before. */
 export function TasksPage(): JSX.Element {
   const version = useVersion("tasks");
   const search = route.value.query.get("q") ?? "";
   const state = route.value.query.get("state") ?? "";
   const set = (query: { q?: string; state?: string }): void => keepQuery({ q: search, state, ...query });
-  const [own] = useQuery<{ tasks: TaskInfo[] }>("hub.tasks.list", { limit: 200 });
+  const [own] = useQuery<{ tasks: TaskInfo[] }>("hub.tasks.list", { limit: 200, all: isOperator() });
   useEffect(() => {
     if (own.is !== "ok") return;
     // What the events say of a task is newer than any list.
@@ -117,7 +117,7 @@ export function TasksPage(): JSX.Element {
         </span>
       </div>
       <p class="note under-tools">
-        Everybody’s open tasks, those that ended while this page was open, and your own from before.
+        Everybody’s open tasks, those that ended while this page was open, and {isOperator() ? "the newest" : "your own"} from before.
       </p>
       {rows.length === 0 && !isWhole ? (
         <Waiting what="tasks" />

@@ -16,7 +16,7 @@ use crate::idempotency::Ends;
 use crate::registry::Asked;
 use crate::session::Lane;
 use crate::settings::Durable;
-use crate::store::{Change, Kept, KeptCall, Question, TaskId, TaskRow};
+use crate::store::{Change, Kept, KeptCall, Question, TaskId, TaskRow, Whose};
 use crate::time::Now;
 
 impl Hub {
@@ -113,7 +113,7 @@ impl Hub {
         task: TaskId,
     ) -> Result<(), Refusal> {
         let Some(agent) = self.registry.agents.get(key) else { return Ok(()) };
-        let question = Question::Task { identity: Arc::clone(&agent.identity), task };
+        let question = Question::Task { whose: Whose::One(Arc::clone(&agent.identity)), task };
         self.ask_store(turn, key, asking, question, Waits::Replay)
     }
 

@@ -1,10 +1,11 @@
-//! `hub.tasks.*`: what an owner sees of its tasks, and how it ends one.
+//! `hub.tasks.*`: what an owner, or an operator, sees of tasks, and how one is ended.
 //!
 //! What is open is known here; what has ended only the store knows, and the CALL waits for its answer.
 
 use std::sync::Arc;
 
-use agent_reach_protocol::Call as Asking;
+use agent_reach_protocol::names::Pattern;
+use agent_reach_protocol::{Call as Asking, ErrorCode};
 use serde::{Deserialize, Serialize};
 
 use super::view::TaskView;
@@ -13,7 +14,8 @@ use crate::calls::Refusal;
 use crate::events::Watch;
 use crate::hub::{Hub, Turn};
 use crate::meta::{Answered, Page, read, read_text};
-use crate::store::{Answer, Question, TaskId, TaskRow, TaskState};
+use crate::registry::Agent;
+use crate::store::{Answer, Question, TaskId, TaskRow, TaskState, Whose};
 use crate::views::{WatchFilter, pack};
 
 /// Most tasks of one list, unless fewer are asked for.
@@ -29,6 +31,44 @@ struct TaskFilter {
     /// Continue before this task_id: the newest come first.
     before: Option<String>,
     limit: Option<usize>,
+    /// Everybody's, not only one's own: for operators.
+    all: bool,
+}
+
+/// A right, and no capability: to see and cancel the tasks of everybody. No pattern covers it but its own name, since
+/// who may ask the hub for everything is not thereby to read what others were told.
+pub const ALL_TASKS: &str = "hub.tasks.all";
+
+fn sees_all(agent: &Agent) -> bool {
+    let is_it = |pattern: &Pattern| matches!(pattern, Pattern::Name(name) if name.as_str() == ALL_TASKS);
+    agent.grant.call.iter().any(is_it) && agent.may_call(ALL_TASKS)
+}
+
+/// Whose single tasks an agent may see and cancel.
+pub(super) fn whose_tasks(agent: &Agent) -> Whose {
+    if sees_all(agent) { Whose::Everybodys } else { Whose::One(Arc::clone(&agent.identity)) }
+}
+
+impl TaskFilter {
+    /// Whose tasks are listed. The store finds one identity's tasks by every filter at once, everybody's only where they
+    /// are open or follow each other.
+    fn whose(&self, agent: &Agent, state: Option<TaskState>) -> Result<Whose, Refusal> {
+        if !self.all {
+            return Ok(Whose::One(Arc::clone(&agent.identity)));
+        }
+        if !sees_all(agent) {
+            let message = format!("tasks of others are shown to who is granted {ALL_TASKS} by its name");
+            return Err(Refusal::new(ErrorCode::Unauthorized, message));
+        }
+        let is_open = state.is_some_and(|state| state <= TaskState::Processing);
+        if (state.is_some() || self.capability.is_some()) && !is_open {
+            return Err(Refusal::invalid(
+                "all",
+                "with all, state must be one of an open task, or there is no filter",
+            ));
+        }
+        Ok(Whose::Everybodys)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,7 +120,6 @@ impl Hub {
         body: Option<&[u8]>,
     ) -> Result<(), Refusal> {
         let Some(agent) = self.registry.agents.get(key) else { return Ok(()) };
-        let identity = Arc::clone(&agent.identity);
         match name {
             "hub.tasks.list" => {
                 let filter: TaskFilter = read(body)?;
@@ -93,7 +132,7 @@ impl Hub {
                 let before = before.map_err(|_| Refusal::invalid("before", "before must be a task_id"))?;
                 let limit = filter.limit.unwrap_or(PAGE).min(PAGE_MAX);
                 let question = Question::Tasks {
-                    identity,
+                    whose: filter.whose(agent, state)?,
                     state,
                     capability: filter.capability.as_deref().map(Into::into),
                     before,
@@ -103,11 +142,14 @@ impl Hub {
                     Waits::Query(waiter, Query::List { state, limit })
                 })
             }
-            "hub.tasks.watch" => self.watch_tasks(turn, key, asking, identity, read(body)?),
+            "hub.tasks.watch" => {
+                let identity = Arc::clone(&agent.identity);
+                self.watch_tasks(turn, key, asking, identity, read(body)?)
+            }
             _ => {
                 let task = task_of(read_text(body, "task_id")?)?;
-                let open = self.open_task(&identity, task);
-                match (name, open) {
+                let whose = whose_tasks(agent);
+                match (name, self.open_task(&whose, task)) {
                     ("hub.tasks.cancel", Some(index)) => self.cancel_task(turn, key, asking, task, index),
                     (_, Some(index)) => {
                         let Some(call) = self.calls.get(index) else { return Ok(()) };
@@ -119,7 +161,7 @@ impl Hub {
                     (_, None) => {
                         let cancel = name == "hub.tasks.cancel";
                         let query = if cancel { Query::Cancel } else { Query::Get };
-                        let question = Question::Task { identity, task };
+                        let question = Question::Task { whose, task };
                         self.ask_store(turn, key, asking, question, |waiter| Waits::Query(waiter, query))
                     }
                 }
@@ -127,11 +169,11 @@ impl Hub {
         }
     }
 
-    /// The call of an open task of this identity.
-    fn open_task(&self, identity: &str, task: TaskId) -> Option<usize> {
+    /// The call of an open task.
+    fn open_task(&self, whose: &Whose, task: TaskId) -> Option<usize> {
         let index = self.tasks.find(task)?;
         let own = self.calls.get(index)?.task.as_ref()?;
-        (own.stored && *own.identity == *identity).then_some(index)
+        (own.stored && whose.is(&own.identity)).then_some(index)
     }
 
     fn watch_tasks(
@@ -143,11 +185,12 @@ impl Hub {
         watch: TaskWatch,
     ) -> Result<(), Refusal> {
         let task = watch.task_id.as_deref().map(task_of).transpose()?;
-        if let Some(task) = task.filter(|task| self.open_task(&identity, *task).is_none()) {
+        let whose = Whose::One(Arc::clone(&identity));
+        if let Some(task) = task.filter(|task| self.open_task(&whose, *task).is_none()) {
             // It has ended, or is nobody's.
             let filter = WatchFilter::of_tasks(Arc::clone(&identity), Some(task));
             let query = Query::Watch(Box::new(self.new_watch(key, asking, filter)?));
-            let question = Question::Task { identity, task };
+            let question = Question::Task { whose, task };
             return self.ask_store(turn, key, asking, question, |waiter| Waits::Query(waiter, query));
         }
         let watch = self.new_watch(key, asking, WatchFilter::of_tasks(identity, task))?;
@@ -167,7 +210,7 @@ impl Hub {
         let number = self.waits(Waits::Cancel(waiter));
         self.note_act(turn, key, "hub.tasks.cancel", &task.to_string());
         self.tasks.cancels.entry(task).or_default().push(number);
-        self.cancel_call(turn, index, "the owner cancelled the task");
+        self.cancel_call(turn, index, "the task was cancelled");
         Ok(())
     }
 
@@ -209,7 +252,7 @@ impl Hub {
         } else if let Some(index) = open {
             self.tasks.cancels.entry(row.id).or_default().push(number);
             self.note_act(turn, waiter.key, "hub.tasks.cancel", &row.id.to_string());
-            self.cancel_call(turn, index, "the owner cancelled the task");
+            self.cancel_call(turn, index, "the task was cancelled");
         }
     }
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::store::{TaskId, TaskState};
 
 use deliver::Delivery;
+pub use meta::ALL_TASKS;
 pub(crate) use view::TaskView;
 use writing::After;
 pub(crate) use writing::Waits;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::end::EndedTask;
 use super::meta::Query;
+use super::meta::whose_tasks;
 use crate::calls::{Failure, Refusal};
 use crate::effects::CallRecord;
 use crate::hub::{Hub, Turn};
@@ -166,11 +167,12 @@ impl Hub {
         if !is_late || waiter.again || self.tasks.ending.contains_key(&task) {
             return false;
         }
-        let identity = Arc::clone(&agent.identity);
+        // The first question was answered, so it may be asked.
+        let whose = whose_tasks(agent);
         let Some(number) = self.wait_on(waits(Waiter { again: true, ..waiter.clone() })) else {
             return false;
         };
-        turn.fx.asks.push(Ask { number, question: Question::Task { identity, task } });
+        turn.fx.asks.push(Ask { number, question: Question::Task { whose, task } });
         true
     }
 

@@ -225,14 +225,14 @@ impl Store {
                     own.filter_map(|(_, id)| Some((*id, self.tasks.get(id)?.end.as_ref()?.end.clone())));
                 Answer::Owed(ends.take(most.0.min(3)).collect())
             }
-            Question::Task { identity, task } => {
-                let task = self.tasks.get(task).filter(|task| task.new.identity == *identity);
+            Question::Task { whose, task } => {
+                let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
                 Answer::Task(task.map(|task| Box::new(task.row(true))))
             }
-            Question::Tasks { identity, state, capability, before, most } => {
+            Question::Tasks { whose, state, capability, before, most } => {
                 let newest_first = self.tasks.values().rev();
                 let rows = newest_first
-                    .filter(|task| task.new.identity == *identity)
+                    .filter(|task| whose.is(&task.new.identity))
                     .filter(|task| before.is_none_or(|before| task.new.id < before))
                     .filter(|task| capability.as_ref().is_none_or(|name| task.new.capability == *name))
                     .map(|task| task.row(false))

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, Ask, Change, Effects, Hub, Input, Kept, KeptCall, Moved, NewTask, Now, OpenTask, Question,
-    Settings, StoreNews, TaskEnd, TaskId, TaskRow, TaskState,
+    Answer, Ask, Change, Effects, Hub, Input, Kept, KeptCall, Moved, NewTask, Now, OpenTask, Policy,
+    Question, Settings, StoreNews, TaskEnd, TaskId, TaskRow, TaskState,
 };
 
 use super::World;
@@ -114,13 +114,13 @@ impl Disk {
                 let owed = self.owed(agent).filter(|(task, _)| after.is_none_or(|after| *task > after));
                 Answer::Owed(owed.take(most.0).map(|(task, end)| (task, end.end.clone())).collect())
             }
-            Question::Task { identity, task } => {
-                let task = self.tasks.get(task).filter(|task| task.new.identity == *identity);
+            Question::Task { whose, task } => {
+                let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
                 Answer::Task(task.map(|task| Box::new(row(task, true))))
             }
-            Question::Tasks { identity, state, capability, before, most } => {
+            Question::Tasks { whose, state, capability, before, most } => {
                 let tasks = self.tasks.values().rev().filter(|task| {
-                    task.new.identity == *identity
+                    whose.is(&task.new.identity)
                         && capability.as_ref().is_none_or(|own| *own == task.new.capability)
                         && before.is_none_or(|before| task.new.id < before)
                 });
@@ -157,7 +157,12 @@ fn row(task: &StoredTask, with_end: bool) -> TaskRow {
 impl World {
     /// A world whose hub has a store that can be written.
     pub(crate) fn with_store(settings: Settings) -> Self {
-        let mut world = Self::with(Settings { store: true, started_unix_ms: 1_000_000, ..settings });
+        Self::with_store_under(settings, Policy::open())
+    }
+
+    /// The same under a policy.
+    pub(crate) fn with_store_under(settings: Settings, policy: Policy) -> Self {
+        let mut world = Self::under(Settings { store: true, started_unix_ms: 1_000_000, ..settings }, policy);
         world.input(Input::Store(StoreNews::Writable(true)));
         world
     }
@@ -201,7 +206,7 @@ impl World {
     /// The process dies, with all that was not written, and a new one takes over what is stored.
     pub(crate) fn crash(&mut self, settings: Settings) {
         let started = settings.started_unix_ms;
-        let mut hub = Hub::new(Settings { store: true, ..settings }, agent_reach_core::Policy::open());
+        let mut hub = Hub::new(Settings { store: true, ..settings }, Policy::open());
         self.disk.waiting.clear();
         self.disk.asks.clear();
         self.connections.clear();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskId, TaskRow, TaskState,
+    Answer, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskId, TaskRow, TaskState, Whose,
 };
 use rusqlite::{Connection, Row, params};
 
@@ -18,9 +18,9 @@ pub(super) fn answer(connection: &Connection, question: &Question) -> Result<Ans
             Answer::Key(key(connection, identity, request_id, *now)?)
         }
         Question::Owed { agent, after, most } => Answer::Owed(owed(connection, agent, *after, *most)?),
-        Question::Task { identity, task } => Answer::Task(one(connection, identity, *task)?.map(Box::new)),
-        Question::Tasks { identity, state, capability, before, most } => {
-            Answer::Tasks(owned(connection, identity, *state, capability.as_deref(), *before, *most)?)
+        Question::Task { whose, task } => Answer::Task(one(connection, whose, *task)?.map(Box::new)),
+        Question::Tasks { whose, state, capability, before, most } => {
+            Answer::Tasks(list(connection, whose, *state, capability.as_deref(), *before, *most)?)
         }
     })
 }
@@ -96,35 +96,52 @@ fn shown(row: &Row<'_>) -> Result<TaskRow, StoreError> {
     })
 }
 
-fn one(connection: &Connection, identity: &str, asked: TaskId) -> Result<Option<TaskRow>, StoreError> {
+fn one(connection: &Connection, whose: &Whose, asked: TaskId) -> Result<Option<TaskRow>, StoreError> {
     let sql = format!(
-        "SELECT {SHOWN}, e.end FROM tasks t LEFT JOIN task_ends e ON e.seq = t.seq WHERE t.id = ?1 AND t.identity = ?2"
+        "SELECT {SHOWN}, e.end FROM tasks t LEFT JOIN task_ends e ON e.seq = t.seq WHERE t.id = ?1
+            AND (?2 IS NULL OR t.identity = ?2)"
     );
     let mut statement = connection.prepare_cached(&sql)?;
-    let mut rows = statement.query(params![id(asked), identity])?;
+    let mut rows = statement.query(params![id(asked), owner(whose)])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let end = row.get_ref(10)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
     Ok(Some(TaskRow { end: end.map(bytes::Bytes::copy_from_slice), ..shown(row)? }))
 }
 
-fn owned(
+/// `NULL` stands for everybody.
+fn owner(whose: &Whose) -> Option<&str> {
+    match whose {
+        Whose::One(identity) => Some(identity),
+        Whose::Everybodys => None,
+    }
+}
+
+fn list(
     connection: &Connection,
-    identity: &str,
+    whose: &Whose,
     in_state: Option<TaskState>,
     capability: Option<&str>,
     before: Option<TaskId>,
     most: usize,
 ) -> Result<Vec<TaskRow>, StoreError> {
-    // The index holds all that is compared, so that only rows that are shown are fetched.
+    let from = match (whose, in_state) {
+        // The index holds all that is compared, so that only rows that are shown are fetched.
+        (Whose::One(_), _) => "tasks t WHERE t.identity = ?1",
+        // All that is open is looked at, and nothing of what has ended.
+        (Whose::Everybodys, Some(_)) => {
+            "tasks t INDEXED BY tasks_open WHERE t.expires IS NULL AND ?1 IS NULL"
+        }
+        (Whose::Everybodys, None) => "tasks t WHERE ?1 IS NULL",
+    };
     let sql = format!(
-        "SELECT {SHOWN} FROM tasks t WHERE t.identity = ?1 AND t.id < ?2
+        "SELECT {SHOWN} FROM {from} AND t.id < ?2
             AND (?3 IS NULL OR t.state = ?3) AND (?4 IS NULL OR t.capability = ?4) ORDER BY t.id DESC LIMIT ?5"
     );
     // Longer than any id, and so behind all of them.
     let before = before.map_or_else(|| vec![0xff; 17], |before| id(before).to_vec());
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows =
-        statement.query(params![identity, before, in_state.map(state), capability, limit(most)])?;
+        statement.query(params![owner(whose), before, in_state.map(state), capability, limit(most)])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(shown(row)?);
