@@ -63,8 +63,8 @@ pub use settings::{CallbackCheck, Callbacks, Durable, Settings};
 pub use spans::{CallTrace, Hop, Sampling, Span, SpanEvent, SpanId};
 pub use stats::{Counters, Gauges};
 pub use store::{
-    Answer, Ask, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question, StoreNews,
-    TaskEnd, TaskId, TaskRow, TaskState, Whose,
+    Answer, Ask, CallbackRow, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question,
+    StoreNews, TaskEnd, TaskId, TaskRow, TaskState, Whose,
 };
 pub use tasks::ALL_TASKS;
 pub use text::CallId;

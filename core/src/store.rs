@@ -350,6 +350,22 @@ pub struct TaskRow {
     pub outcome: Option<Arc<str>>,
     /// The RESULT without an id, where it was asked for.
     pub end: Option<Bytes>,
+    /// How its end is delivered to a URL, where it is to be and was asked for.
+    pub callback: Option<CallbackRow>,
+}
+
+/// Deliveries of a task's end to a URL, as they are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackRow {
+    /// Where to.
+    pub url: Arc<str>,
+    /// Deliveries so far.
+    pub attempts: u32,
+    /// How the last one went.
+    pub outcome: Option<Arc<str>>,
+    /// When the next one is due, in milliseconds since the Unix epoch; `None`: there will be none, or the task has not
+    /// ended.
+    pub next: Option<u64>,
 }
 
 /// A task that has not ended, read when the hub starts.

@@ -3,7 +3,9 @@
 
 mod world;
 
-use agent_reach_core::{Policy, Rule, Settings};
+use std::sync::Arc;
+
+use agent_reach_core::{Callbacks, Policy, Rule, Settings};
 use agent_reach_protocol::{Call, ToAgent, decode_to_agent};
 use rmpv::Value;
 use world::*;
@@ -151,6 +153,25 @@ fn an_operator_sees_and_cancels_the_tasks_of_everybody() {
     let cancelled = ask(&mut w, "op", 6, "hub.tasks.cancel", &open);
     assert_eq!(cancelled[0]["cancelled"], Value::from(true));
     assert!(w.heard("c").iter().any(|line| line.contains("cancelled")));
+}
+
+#[test]
+fn a_task_that_ended_shows_how_its_end_is_delivered_to_a_url() {
+    let callbacks = Callbacks(Arc::new(|url| Ok(url.to_owned())));
+    let mut w = World::with_store(Settings { callbacks, ..Settings::default() });
+    w.join("p", provider("p", "echo"));
+    w.join("c", caller("c"));
+    w.say("c", &Call { callback_url: Some("https://example.com/hook"), ..task(1, "echo") });
+    w.write();
+    w.say("p", &completed(1));
+    w.write();
+    w.all_heard();
+    let id = w.only_task();
+    let shown = ask(&mut w, "c", 2, "hub.tasks.get", &map(&[("task_id", &id)]));
+    let callback = &shown[0]["callback"];
+    assert_eq!((text(callback, "url"), text(callback, "outcome")), ("https://example.com/hook", "503"));
+    assert_eq!(callback["attempts"].as_u64(), Some(1));
+    assert!(callback["next_in_ms"].is_u64());
 }
 
 #[test]

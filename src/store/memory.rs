@@ -7,7 +7,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, Change, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow, TaskState,
+    Answer, CallbackRow, Change, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow,
+    TaskState,
 };
 use bytes::Bytes;
 
@@ -36,6 +37,8 @@ struct Task {
     holder: Option<Arc<str>>,
     end: Option<TaskEnd>,
     deliveries: u32,
+    /// How the last one went.
+    delivered: Option<Arc<str>>,
     next_delivery: Option<u64>,
 }
 
@@ -82,7 +85,19 @@ impl Task {
             holder: self.holder.clone(),
             outcome: self.end.as_ref().map(|end| end.outcome.into()),
             end: None,
+            callback: None,
         }
+    }
+
+    /// The same, with all that is asked for of one task.
+    fn row_in_full(&self) -> TaskRow {
+        let callback = self.new.callback_url.as_ref().map(|url| CallbackRow {
+            url: Arc::clone(url),
+            attempts: self.deliveries,
+            outcome: self.delivered.clone(),
+            next: self.next_delivery,
+        });
+        TaskRow { end: self.end().cloned(), callback, ..self.row() }
     }
 
     fn end(&self) -> Option<&Bytes> {
@@ -127,8 +142,15 @@ impl MemoryStore {
         }
         let moved =
             Moved { task: new.id, at: new.created, state: TaskState::Queued, attempt: 0, holder: None };
-        let task =
-            Task { new: new.clone(), moved, holder: None, end: None, deliveries: 0, next_delivery: None };
+        let task = Task {
+            new: new.clone(),
+            moved,
+            holder: None,
+            end: None,
+            deliveries: 0,
+            delivered: None,
+            next_delivery: None,
+        };
         let of = KeyOf::Task(new.id);
         let key = Key { fingerprint: new.fingerprint, until: new.keep_until, open: true, of };
         self.keys.insert(task.name(), key);
@@ -251,7 +273,7 @@ impl Store for MemoryStore {
             }
             Question::Task { whose, task } => {
                 let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
-                Answer::Task(task.map(|task| Box::new(TaskRow { end: task.end().cloned(), ..task.row() })))
+                Answer::Task(task.map(|task| Box::new(task.row_in_full())))
             }
             Question::Tasks { whose, state, capability, before, most } => {
                 let newest = self.tasks.values().rev();
@@ -340,12 +362,13 @@ impl Store for MemoryStore {
         &mut self,
         task: TaskId,
         attempt: u32,
-        _outcome: &str,
+        outcome: &str,
         next: Option<u64>,
     ) -> Result<(), StoreError> {
         let wanted = self.tasks.get_mut(&task).filter(|task| task.next_delivery.is_some());
         if let Some(task) = wanted {
             (task.deliveries, task.next_delivery) = (attempt, next);
+            task.delivered = Some(outcome.into());
         }
         Ok(())
     }

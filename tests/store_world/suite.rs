@@ -141,6 +141,7 @@ pub(crate) fn a_task_is_shown_to_its_owner_alone(lives: &mut dyn Lives) {
         holder: None,
         outcome: Some("completed".into()),
         end: Some(Bytes::from("end 2")),
+        callback: None,
     };
     assert_eq!(one(store, IDENTITY, 2), Some(row));
     let open = one(store, IDENTITY, 1).unwrap();
@@ -351,6 +352,12 @@ pub(crate) fn a_delivery_is_due_at_the_end_and_again_when_it_was_said(lives: &mu
     assert_eq!((&*first.request_id, &*first.capability), ("request-2", "text.count"));
     store.callback_tried(id(2), 1, "HTTP 500", Some(6_000)).unwrap();
     store.callback_tried(id(1), 1, "HTTP 200", None).unwrap();
+    let shown = |row: Option<TaskRow>| {
+        let callback = row.unwrap().callback.unwrap();
+        (callback.attempts, callback.outcome.unwrap().to_string(), callback.next)
+    };
+    assert_eq!(shown(one(store, IDENTITY, 2)), (1, "HTTP 500".into(), Some(6_000)));
+    assert_eq!(shown(one(store, IDENTITY, 1)), (1, "HTTP 200".into(), None));
     let store = lives.open();
     assert_eq!(due(store, 5_999, 9), []);
     assert_eq!(store.next_callback(0).unwrap(), Some(6_000));

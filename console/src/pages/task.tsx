@@ -59,6 +59,23 @@ function End({ task }: { task: TaskInfo }): JSX.Element | null {
   );
 }
 
+function Deliveries({ task: { callback } }: { task: TaskInfo }): JSX.Element | null {
+  if (callback === undefined) return null;
+  return (
+    <section class="panel">
+      <h2>Delivery to a URL</h2>
+      <Facts>
+        <Fact name="Where to">
+          <span class="mono">{callback.url}</span>
+        </Fact>
+        <Fact name="Deliveries">{count(callback.attempts)}</Fact>
+        <Fact name="The last one">{callback.outcome ?? "none yet"}</Fact>
+        <Fact name="The next one">{callback.next_in_ms === undefined ? "none" : `in ${span(callback.next_in_ms)}`}</Fact>
+      </Facts>
+    </section>
+  );
+}
+
 /** One task. */
 export function TaskPage({ id }: { id: string }): JSX.Element {
   useVersion("tasks");
@@ -114,6 +131,7 @@ export function TaskPage({ id }: { id: string }): JSX.Element {
           <>
             <Attempts attempts={full.attempts ?? []} />
             <End task={full} />
+            <Deliveries task={full} />
           </>
         )}
         {isAnothers && task !== undefined ? (

@@ -1,8 +1,14 @@
 /** What the hub shows of itself, as `hub.*` and its events write it. */
 
-import type { AgentInfo, Attempt, CapabilityInfo, OfferInfo, TaskInfo } from "@agent-reach/client";
+import type { AgentInfo, Attempt, CapabilityInfo, OfferInfo, TaskInfo as ClientTask } from "@agent-reach/client";
 
-export type { Attempt, CapabilityInfo, OfferInfo, TaskInfo };
+export type { Attempt, CapabilityInfo, OfferInfo };
+
+/** One task. */
+export interface TaskInfo extends ClientTask {
+  /** How its end is delivered to a URL. */
+  callback?: { url: string; attempts: number; outcome?: string; next_in_ms?: number };
+}
 
 /** One agent. */
 export interface AgentView extends AgentInfo {

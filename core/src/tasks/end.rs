@@ -63,6 +63,7 @@ impl Hub {
                 holder: target.cloned(),
                 outcome: Some(outcome.as_str().into()),
                 end: None,
+                callback: None,
             },
             identity: Arc::clone(&task.identity),
             reply_to: task.reply_to.clone(),

@@ -10,7 +10,7 @@ use super::Task;
 use super::end::EndedTask;
 use crate::calls::Call;
 use crate::hub::{Hub, Turn};
-use crate::store::{TaskId, TaskRow};
+use crate::store::{CallbackRow, TaskId, TaskRow};
 use crate::views::{About, Audience, Event, WatchFilter, pack};
 
 /// One task.
@@ -52,6 +52,31 @@ struct Details {
     result: Option<rmpv::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callback: Option<CallbackView>,
+}
+
+/// Deliveries of the end to the task's URL.
+#[derive(Debug, Serialize)]
+struct CallbackView {
+    url: String,
+    attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    /// Left out where there will be none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_in_ms: Option<u64>,
+}
+
+impl CallbackView {
+    fn of(unix: u64, row: &CallbackRow) -> Self {
+        Self {
+            url: row.url.to_string(),
+            attempts: row.attempts,
+            outcome: row.outcome.as_deref().map(str::to_owned),
+            next_in_ms: row.next.map(|next| next.saturating_sub(unix)),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -106,6 +131,7 @@ impl Details {
                 Some(_) => rmpv::Value::Binary(body.to_vec()),
             }),
             content_type: result.content_type.map(str::to_owned),
+            callback: None,
         }
     }
 }
@@ -147,7 +173,10 @@ impl<'a> TaskView<'a> {
     /// Of a task that the store knows; with its end, if the row has it.
     pub(super) fn of_row(unix: u64, row: &'a TaskRow) -> Self {
         let details = row.end.as_ref().and_then(|end| match decode_to_agent(end) {
-            Ok((ToAgent::Result(result), body)) => Some(Details::of_end(&result, body.as_deref())),
+            Ok((ToAgent::Result(result), body)) => {
+                let callback = row.callback.as_ref().map(|callback| CallbackView::of(unix, callback));
+                Some(Details { callback, ..Details::of_end(&result, body.as_deref()) })
+            }
             _ => None,
         });
         Self {

@@ -84,6 +84,7 @@ impl Stored {
             holder: self.moved.holder.as_ref().map(|holder| Arc::clone(&holder.agent)),
             outcome: end.map(|end| end.outcome.into()),
             end: end.filter(|_| with_end).map(|end| end.end.clone()),
+            callback: None,
         }
     }
 }

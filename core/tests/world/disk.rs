@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, Ask, Change, Effects, Hub, Input, Kept, KeptCall, Moved, NewTask, Now, OpenTask, Policy,
-    Question, Settings, StoreNews, TaskEnd, TaskId, TaskRow, TaskState,
+    Answer, Ask, CallbackRow, Change, Effects, Hub, Input, Kept, KeptCall, Moved, NewTask, Now, OpenTask,
+    Policy, Question, Settings, StoreNews, TaskEnd, TaskId, TaskRow, TaskState,
 };
 
 use super::World;
@@ -151,6 +151,13 @@ fn row(task: &StoredTask, with_end: bool) -> TaskRow {
         holder: task.moved.holder.as_ref().map(|holder| Arc::clone(&holder.agent)),
         outcome: end.map(|end| end.outcome.into()),
         end: end.filter(|_| with_end).map(|end| end.end.clone()),
+        // This store tries once, in vain.
+        callback: task.new.callback_url.as_ref().filter(|_| with_end).map(|url| CallbackRow {
+            url: Arc::clone(url),
+            attempts: 1,
+            outcome: Some("503".into()),
+            next: Some(1_000_000),
+        }),
     }
 }
 

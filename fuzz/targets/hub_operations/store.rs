@@ -102,6 +102,7 @@ impl Row {
             holder: self.moved.holder.as_ref().map(|holder| Arc::clone(&holder.agent)),
             outcome: self.end.as_ref().map(|end| end.outcome.into()),
             end: self.end.as_ref().map(|end| end.end.clone()),
+            callback: None,
         }
     }
 }
@@ -124,6 +125,7 @@ fn some_row(id: TaskId, script: &mut Script<'_>) -> TaskRow {
         holder: Some(name),
         outcome: script.maybe(&["completed", "cancelled"]).map(Into::into),
         end: script.maybe(&[()]).map(|()| some_end()),
+        callback: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskId, TaskRow, TaskState, Whose,
+    Answer, CallbackRow, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskId, TaskRow, TaskState, Whose,
 };
 use rusqlite::{Connection, Row, params};
 
@@ -93,19 +93,30 @@ fn shown(row: &Row<'_>) -> Result<TaskRow, StoreError> {
         holder: optional_text(row, 8)?,
         outcome: optional_text(row, 9)?,
         end: None,
+        callback: None,
     })
 }
 
 fn one(connection: &Connection, whose: &Whose, asked: TaskId) -> Result<Option<TaskRow>, StoreError> {
     let sql = format!(
-        "SELECT {SHOWN}, e.end FROM tasks t LEFT JOIN task_ends e ON e.seq = t.seq WHERE t.id = ?1
+        "SELECT {SHOWN}, e.end, t.callback_url, t.callback_attempt, t.callback_outcome, t.callback_next
+            FROM tasks t LEFT JOIN task_ends e ON e.seq = t.seq WHERE t.id = ?1
             AND (?2 IS NULL OR t.identity = ?2)"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params![id(asked), owner(whose)])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let end = row.get_ref(10)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
-    Ok(Some(TaskRow { end: end.map(bytes::Bytes::copy_from_slice), ..shown(row)? }))
+    let callback = match optional_text(row, 11)? {
+        Some(url) => Some(CallbackRow {
+            url,
+            attempts: row.get(12)?,
+            outcome: optional_text(row, 13)?,
+            next: row.get::<_, Option<i64>>(14)?.map(|next| next.max(0).cast_unsigned()),
+        }),
+        None => None,
+    };
+    Ok(Some(TaskRow { end: end.map(bytes::Bytes::copy_from_slice), callback, ..shown(row)? }))
 }
 
 /// `NULL` stands for everybody.
