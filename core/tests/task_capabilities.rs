@@ -146,9 +146,18 @@ fn an_operator_sees_and_cancels_the_tasks_of_everybody() {
     assert_eq!(ask(&mut w, "op", 2, "hub.tasks.list", &queued)[0]["tasks"].as_array().unwrap().len(), 1);
     let own = ask(&mut w, "op", 3, "hub.tasks.list", &map(&[]));
     assert_eq!(own[0]["tasks"].as_array().unwrap().len(), 0);
-    let ended = ask(&mut w, "op", 4, "hub.tasks.get", &map(&[("task_id", text(&tasks[1], "task_id"))]));
+    let one = |place: usize, all: bool| {
+        Value::Map(vec![
+            ("task_id".into(), text(&tasks[place], "task_id").into()),
+            ("all".into(), all.into()),
+        ])
+    };
+    // Who does not say that it means others' sees its own, as everybody.
+    assert_eq!(ask(&mut w, "op", 7, "hub.tasks.get", &one(1, false)), [Value::from("invalid_request")]);
+    assert_eq!(ask(&mut w, "p", 7, "hub.tasks.get", &one(1, true)), [Value::from("unauthorized")]);
+    let ended = ask(&mut w, "op", 4, "hub.tasks.get", &one(1, true));
     assert_eq!(text(&ended[0], "result"), "done");
-    let open = map(&[("task_id", text(&tasks[0], "task_id"))]);
+    let open = one(0, true);
     assert_eq!(text(&ask(&mut w, "op", 5, "hub.tasks.get", &open)[0], "state"), "QUEUED");
     let cancelled = ask(&mut w, "op", 6, "hub.tasks.cancel", &open);
     assert_eq!(cancelled[0]["cancelled"], Value::from(true));

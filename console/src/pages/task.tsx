@@ -80,7 +80,7 @@ function Deliveries({ task: { callback } }: { task: TaskInfo }): JSX.Element | n
 export function TaskPage({ id }: { id: string }): JSX.Element {
   useVersion("tasks");
   const row = world.tasks.get(id);
-  const [answer, again] = useQuery<TaskInfo>("hub.tasks.get", { task_id: id }, row !== undefined && isOver(row.view.state) ? undefined : 2000);
+  const [answer, again] = useQuery<TaskInfo>("hub.tasks.get", { task_id: id, all: isOperator() }, row !== undefined && isOver(row.view.state) ? undefined : 2000);
   const full = answer.is === "ok" ? answer.value : undefined;
   const isAnothers = answer.is === "failed" && answer.error.code === "invalid_request";
   // An event is newer than the last answer; only the answer has tries and end.
@@ -91,7 +91,7 @@ export function TaskPage({ id }: { id: string }): JSX.Element {
     <>
       <OneHead up={[to("tasks"), "Tasks"]} title={id}>
         {isOperator() && isOpen && full !== undefined && link.phase.value.is === "live" ? (
-          <Confirm act="Cancel task" title="Cancel this task?" run={() => link.call("hub.tasks.cancel", { task_id: id }).then(again)}>
+          <Confirm act="Cancel task" title="Cancel this task?" run={() => link.call("hub.tasks.cancel", { task_id: id, all: true }).then(again)}>
             It fails with “cancelled”, and the agent that works on it is told.
           </Confirm>
         ) : null}

@@ -44,31 +44,38 @@ fn sees_all(agent: &Agent) -> bool {
     agent.grant.call.iter().any(is_it) && agent.may_call(ALL_TASKS)
 }
 
-/// Whose single tasks an agent may see and cancel.
-pub(super) fn whose_tasks(agent: &Agent) -> Whose {
-    if sees_all(agent) { Whose::Everybodys } else { Whose::One(Arc::clone(&agent.identity)) }
+/// Whose tasks are meant: one's own, or with `all` everybody's.
+fn whose(agent: &Agent, all: bool) -> Result<Whose, Refusal> {
+    match (all, sees_all(agent)) {
+        (false, _) => Ok(Whose::One(Arc::clone(&agent.identity))),
+        (true, true) => Ok(Whose::Everybodys),
+        (true, false) => {
+            let message = format!("tasks of others are shown to who is granted {ALL_TASKS} by its name");
+            Err(Refusal::new(ErrorCode::Unauthorized, message))
+        }
+    }
 }
 
 impl TaskFilter {
     /// Whose tasks are listed. The store finds one identity's tasks by every filter at once, everybody's only where they
     /// are open or follow each other.
     fn whose(&self, agent: &Agent, state: Option<TaskState>) -> Result<Whose, Refusal> {
-        if !self.all {
-            return Ok(Whose::One(Arc::clone(&agent.identity)));
-        }
-        if !sees_all(agent) {
-            let message = format!("tasks of others are shown to who is granted {ALL_TASKS} by its name");
-            return Err(Refusal::new(ErrorCode::Unauthorized, message));
-        }
         let is_open = state.is_some_and(|state| state <= TaskState::Processing);
-        if (state.is_some() || self.capability.is_some()) && !is_open {
+        if self.all && (state.is_some() || self.capability.is_some()) && !is_open {
             return Err(Refusal::invalid(
                 "all",
                 "with all, state must be one of an open task, or there is no filter",
             ));
         }
-        Ok(Whose::Everybodys)
+        whose(agent, self.all)
     }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OneTask {
+    /// Whoever's it is: for operators.
+    all: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -148,7 +155,7 @@ impl Hub {
             }
             _ => {
                 let task = task_of(read_text(body, "task_id")?)?;
-                let whose = whose_tasks(agent);
+                let whose = whose(agent, read::<OneTask>(body)?.all)?;
                 match (name, self.open_task(&whose, task)) {
                     ("hub.tasks.cancel", Some(index)) => self.cancel_task(turn, key, asking, task, index),
                     (_, Some(index)) => {

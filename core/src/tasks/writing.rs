@@ -7,13 +7,12 @@ use bytes::Bytes;
 
 use super::end::EndedTask;
 use super::meta::Query;
-use super::meta::whose_tasks;
 use crate::calls::{Failure, Refusal};
 use crate::effects::CallRecord;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;
-use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId, TaskRow};
+use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId, TaskRow, Whose};
 use crate::time::Now;
 use crate::trace_id::TraceId;
 
@@ -163,16 +162,15 @@ impl Hub {
     ) -> bool {
         let task = row.id;
         let is_late = row.outcome.is_none() && self.tasks.find(task).is_none();
-        let Some(agent) = self.registry.agents.get(waiter.key) else { return false };
         if !is_late || waiter.again || self.tasks.ending.contains_key(&task) {
             return false;
         }
-        // The first question was answered, so it may be asked.
-        let whose = whose_tasks(agent);
         let Some(number) = self.wait_on(waits(Waiter { again: true, ..waiter.clone() })) else {
             return false;
         };
-        turn.fx.asks.push(Ask { number, question: Question::Task { whose, task } });
+        // It was found for who asked.
+        let question = Question::Task { whose: Whose::Everybodys, task };
+        turn.fx.asks.push(Ask { number, question });
         true
     }
 
