@@ -343,8 +343,8 @@ pub(crate) fn a_delivery_is_due_at_the_end_and_again_when_it_was_said(lives: &mu
     assert_eq!(due(store, 899, 9), []);
     assert_eq!(due(store, 5_000, 9), [(id(2), 0), (id(1), 0)]);
     assert_eq!(due(store, 5_000, 1), [(id(2), 0)]);
-    let one = Busy { tasks: vec![id(2)], hosts: Vec::new() };
-    assert_eq!(due_but(store, 5_000, 9, &one), [(id(1), 0)]);
+    let busy = Busy { tasks: vec![id(2)], hosts: Vec::new() };
+    assert_eq!(due_but(store, 5_000, 9, &busy), [(id(1), 0)]);
     let all = Busy { tasks: Vec::new(), hosts: vec!["example.com".to_owned()] };
     assert_eq!(due_but(store, 5_000, 9, &all), []);
     let first = store.due_callbacks(5_000, 1, &Busy::default()).unwrap().remove(0);
