@@ -36,6 +36,7 @@ mod reload;
 mod request_key;
 mod rng;
 mod routing;
+mod rows;
 mod schema;
 mod session;
 mod settings;
@@ -59,12 +60,13 @@ pub use input::{ConnectionId, Input, Peer};
 pub use meta::HUB_CAPABILITIES;
 pub use outbound::{Batch, Outgoing};
 pub use reload::{RELOADS_MAX, Reloaded};
+pub use rows::{CallbackRow, TaskRow, Whose};
 pub use settings::{CallbackCheck, Callbacks, Durable, Settings};
 pub use spans::{CallTrace, Hop, Sampling, Span, SpanEvent, SpanId};
 pub use stats::{Counters, Gauges};
 pub use store::{
-    Answer, Ask, CallbackRow, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question,
-    StoreNews, TaskEnd, TaskId, TaskRow, TaskState, Whose,
+    Answer, Ask, Change, Holder, Kept, KeptCall, Moved, NewTask, NoTaskId, OpenTask, Question, StoreNews,
+    TaskEnd, TaskId, TaskState,
 };
 pub use tasks::ALL_TASKS;
 pub use text::CallId;

@@ -8,7 +8,8 @@ use crate::calls::{Call, Ended};
 use crate::effects::{Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
-use crate::store::{Change, TaskEnd, TaskRow, TaskState};
+use crate::rows::TaskRow;
+use crate::store::{Change, TaskEnd, TaskState};
 
 use super::writing::After;
 

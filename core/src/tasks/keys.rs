@@ -14,9 +14,10 @@ use crate::fingerprint::Fingerprint;
 use crate::hub::{Hub, Turn};
 use crate::idempotency::Ends;
 use crate::registry::Asked;
+use crate::rows::{TaskRow, Whose};
 use crate::session::Lane;
 use crate::settings::Durable;
-use crate::store::{Change, Kept, KeptCall, Question, TaskId, TaskRow, Whose};
+use crate::store::{Change, Kept, KeptCall, Question, TaskId};
 use crate::time::Now;
 
 impl Hub {

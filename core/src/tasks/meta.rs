@@ -15,7 +15,8 @@ use crate::events::Watch;
 use crate::hub::{Hub, Turn};
 use crate::meta::{Answered, Page, read, read_text};
 use crate::registry::Agent;
-use crate::store::{Answer, Question, TaskId, TaskRow, TaskState, Whose};
+use crate::rows::{TaskRow, Whose};
+use crate::store::{Answer, Question, TaskId, TaskState};
 use crate::views::{WatchFilter, pack};
 
 /// Most tasks of one list, unless fewer are asked for.

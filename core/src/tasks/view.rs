@@ -10,7 +10,8 @@ use super::Task;
 use super::end::EndedTask;
 use crate::calls::Call;
 use crate::hub::{Hub, Turn};
-use crate::store::{CallbackRow, TaskId, TaskRow};
+use crate::rows::{CallbackRow, TaskRow};
+use crate::store::TaskId;
 use crate::views::{About, Audience, Event, WatchFilter, pack};
 
 /// One task.

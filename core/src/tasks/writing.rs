@@ -12,7 +12,8 @@ use crate::effects::CallRecord;
 use crate::hub::{Hub, Turn};
 use crate::input::ConnectionId;
 use crate::registry::Asked;
-use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId, TaskRow, Whose};
+use crate::rows::{TaskRow, Whose};
+use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId};
 use crate::time::Now;
 use crate::trace_id::TraceId;
 
