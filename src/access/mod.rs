@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::sync::Semaphore;
 
-use crate::tokens::{Role, Tokens};
+use crate::tokens::{Role, Stamp, Tokens};
 use attempts::Attempts;
 use link::Link;
 use sessions::Sessions;
@@ -119,9 +119,12 @@ impl Access {
                 return Ok(visitor);
             }
         }
-        let visitor = self.check(from, token).await?;
+        let (visitor, stamp) = self.check(from, token).await?;
         let mut state = self.state();
-        state.shown.insert(key, Arc::clone(&visitor.name), Instant::now());
+        // Since it was checked another token of its name may count.
+        if state.tokens.stamp(&visitor.name).as_ref() == Some(&stamp) {
+            state.shown.insert(key, Arc::clone(&visitor.name), Instant::now());
+        }
         Ok(visitor)
     }
 
@@ -134,16 +137,18 @@ impl Access {
             let mut state = self.state();
             let used = state.link.as_mut().is_some_and(|link| link.use_up(&hash(token)));
             let own = if used { state.tokens.own().map(str::to_owned) } else { None };
-            own.and_then(|name| state.visitor(&name))
+            own.and_then(|name| Some((state.visitor(&name)?, state.tokens.stamp(&name)?)))
         };
-        let visitor = match used {
-            Some(visitor) => visitor,
+        let (visitor, stamp) = match used {
+            Some(own) => own,
             None => self.check(from, token).await?,
         };
         let cookie = secret().map_err(|_| Refused::Unable)?;
         let mut state = self.state();
         let State { tokens, sessions, .. } = &mut *state;
-        let stamp = tokens.stamp(&visitor.name).ok_or(Refused::Wrong)?;
+        if tokens.stamp(&visitor.name).as_ref() != Some(&stamp) {
+            return Err(Refused::Wrong);
+        }
         sessions.open(hash(&cookie), visitor.name, stamp, Instant::now());
         Ok(cookie)
     }
@@ -159,24 +164,24 @@ impl Access {
         self.state().sessions.close(&hash(cookie));
     }
 
-    /// Compares a token with the hash of its name.
-    async fn check(&self, from: Option<IpAddr>, token: &str) -> Result<Visitor, Refused> {
+    /// Compares a token with the hash of its name. Says what of the file it was compared with.
+    async fn check(&self, from: Option<IpAddr>, token: &str) -> Result<(Visitor, Stamp), Refused> {
         // Counted before it is known to be wrong, so that many at one time are no way around it.
         self.state().attempts.begin(from, Instant::now()).map_err(Refused::TooMany)?;
         let _permit = self.checks.acquire().await.map_err(|_| Refused::Unable)?;
         let (tokens, presented) = (Arc::clone(&self.state().tokens), token.to_owned());
         let checking = tokio::task::spawn_blocking(move || {
-            let name = tokens.verify(&presented).map(str::to_owned);
-            name.map(|name| (tokens.stamp(&name), name))
+            let name = tokens.verify(&presented)?;
+            Some((tokens.stamp(name)?, name.to_owned()))
         });
         let (stamp, name) = checking.await.map_err(|_| Refused::Unable)?.ok_or(Refused::Wrong)?;
         let mut state = self.state();
         state.attempts.was_right(from);
         // It may have been taken back meanwhile.
-        if state.tokens.stamp(&name) != stamp {
+        if state.tokens.stamp(&name).as_ref() != Some(&stamp) {
             return Err(Refused::Wrong);
         }
-        state.visitor(&name).ok_or(Refused::Wrong)
+        Ok((state.visitor(&name).ok_or(Refused::Wrong)?, stamp))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
