@@ -116,6 +116,8 @@ test("keys search, walk, open, go back, go to pages and are told", async () => {
   await page.keyboard.press("Escape");
   for (const key of ["j", "j", "k", "ArrowDown", "Enter"]) await page.keyboard.press(key);
   await page.waitForURL(/#\/agents\/summarizer-2$/);
+  // The address is there before the page.
+  await page.locator("a[data-up]").waitFor();
   await page.keyboard.press("Escape");
   await page.waitForURL(/#\/agents(\?|$)/);
   await page.keyboard.press("g");
