@@ -133,6 +133,11 @@ impl Offer {
         Arc::ptr_eq(&self.name, name) || self.terms.as_ref().is_some_and(|terms| terms.has_alias(name))
     }
 
+    /// Whether the offer says nothing beside its name, and lets every call through.
+    pub(crate) const fn has_no_terms(&self) -> bool {
+        self.plain
+    }
+
     /// Whether the offer says nothing beside its name, which is this.
     pub(crate) fn is_plain(&self, name: &Arc<str>) -> bool {
         self.plain && Arc::ptr_eq(&self.name, name)

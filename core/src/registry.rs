@@ -25,45 +25,49 @@ pub(crate) const HEALTH_MIN: u64 = 60;
 const DEGRADED_WEIGHT: f64 = 4.0;
 
 /// One agent: its registration, and what it has open.
+///
+/// In the order in which it is written down: what routing reads of every agent that offers a name comes first, and is
+/// one line of the processor's cache.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Agent {
-    pub(crate) id: Arc<str>,
-    /// Tells it from others that had its place before, or will have it; given by the registry.
-    pub(crate) serial: u64,
-    pub(crate) identity: Arc<str>,
-    pub(crate) instance: Box<str>,
+    pub(crate) offers: Vec<Offer>,
+    /// The fill of its capabilities as the last load report said it: the one part that routing reads.
+    pub(crate) levels: Box<[(Box<str>, f64)]>,
     /// `None` while it is away and may come back.
     pub(crate) session: Option<ConnectionId>,
-    /// When its resume window ends, while it is away.
-    pub(crate) away_until: Option<Now>,
-    pub(crate) about: About,
-    /// The last load report.
-    pub(crate) load: Option<Box<Reported>>,
-    /// The fill of its capabilities as that said it: the one part that routing reads.
-    pub(crate) levels: Box<[(Box<str>, f64)]>,
-    pub(crate) grant: Arc<Grant>,
-    /// `None`: everything that is granted.
-    pub(crate) declared: Option<Box<[Pattern]>>,
-    pub(crate) offers: Vec<Offer>,
     pub(crate) max_concurrency: u32,
-    /// What it may yet have compiled.
-    pub(crate) schemas: Allowance,
     /// Slots taken, by the hub's own count.
     pub(crate) in_flight: u32,
-    /// What it has to do beside the hub's calls, by its last report; at most as much as it has slots.
-    pub(crate) foreign: u16,
     pub(crate) status: AgentStatus,
     /// An operator took it out of work, until its process begins anew or it is given back.
     pub(crate) drained: bool,
     pub(crate) suspect: bool,
     /// It is no agent, and nobody finds it: a caller for the time of one request.
     pub(crate) guest: bool,
+    /// What it has to do beside the hub's calls, by its last report; at most as much as it has slots.
+    pub(crate) foreign: u16,
     pub(crate) health: Option<u8>,
+    /// How many of the calls that it asked for are tasks, which have bounds of their own.
+    pub(crate) tasks: u32,
+    pub(crate) id: Arc<str>,
+    /// Tells it from others that had its place before, or will have it; given by the registry.
+    pub(crate) serial: u64,
+    pub(crate) identity: Arc<str>,
+    pub(crate) instance: Box<str>,
+    /// When its resume window ends, while it is away.
+    pub(crate) away_until: Option<Now>,
+    pub(crate) about: About,
+    /// The last load report.
+    pub(crate) load: Option<Box<Reported>>,
+    pub(crate) grant: Arc<Grant>,
+    /// `None`: everything that is granted.
+    pub(crate) declared: Option<Box<[Pattern]>>,
+    /// What it may yet have compiled.
+    pub(crate) schemas: Allowance,
     pub(crate) registered_at: Now,
     /// Calls it asked for that are open on its present connection, by its own ids.
     pub(crate) asked: BTreeMap<u64, Asked>,
-    /// How many of them are tasks, which have bounds of their own.
-    pub(crate) tasks: u32,
     /// Calls it asked for on an earlier connection that it has not asked for again.
     pub(crate) detached: Vec<usize>,
     /// Legs it was given, by the hub's ids on its connection.
@@ -164,6 +168,30 @@ impl Agent {
     /// Whether it ends what it has and gets nothing new, by its own word or an operator's.
     pub(crate) fn is_draining(&self) -> bool {
         self.drained || self.status == AgentStatus::Draining
+    }
+
+    /// Its first offer of a name, given as the shared copy, if it can take a call of it that asks nothing else: it is
+    /// here and at work, has a free slot, and the offer lets every call through. `None` says nothing.
+    ///
+    /// Asked of every agent that offers the name, for every call: without a branch for each part.
+    #[inline]
+    pub(crate) fn plain_offer(&self, name: &Arc<str>) -> Option<usize> {
+        let at_work = self.session.is_some()
+            & !self.suspect
+            & !self.drained
+            & (self.status != AgentStatus::Draining)
+            & self.health.is_none_or(|health| u64::from(health) >= HEALTH_MIN)
+            & (self.in_flight < self.max_concurrency);
+        if !at_work {
+            return None;
+        }
+        for (place, offer) in self.offers.iter().enumerate() {
+            // An alias of an earlier offer goes before it, and is a term.
+            if Arc::ptr_eq(&offer.name, name) || !offer.has_no_terms() {
+                return offer.is_plain(name).then_some(place);
+            }
+        }
+        None
     }
 
     /// The share of its slots that is taken, by calls of the hub and by what else it said it has to do. One that is

@@ -49,6 +49,17 @@ pub(crate) struct Wanted<'a> {
     pub(crate) expected: Option<&'a Expected>,
 }
 
+impl Wanted<'_> {
+    /// Whether it asks nothing but the name: every free agent that offers it without terms can take it.
+    const fn is_plain(&self) -> bool {
+        self.require.0.is_empty()
+            && self.version.is_none()
+            && self.expected.is_none()
+            && self.except.is_empty()
+            && self.affinity_key.is_none()
+    }
+}
+
 /// One agent that gets the call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
@@ -94,17 +105,21 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     let (before, after) = candidates.split_at(offered.turn.min(candidates.len()));
     let caller = agents.get(wanted.caller).map(|caller| &**caller);
     let mut choosing = Choosing::new(wanted);
+    let plain = wanted.is_plain();
     for (start, part) in [(offered.turn, after), (0, before)] {
         for (place, key) in part.iter().enumerate() {
             let Some(agent) = agents.get(*key) else { continue };
-            let offer = match consider(agent, wanted, name, caller) {
-                Ok(offer) => offer,
+            let considered = match agent.plain_offer(name).filter(|_| plain) {
+                Some(offer) => Ok((offer, agent.share() + agent.level(wanted.name))),
+                None => consider(agent, wanted, name, caller).map(|offer| (offer, weigh(agent, wanted))),
+            };
+            let (offer, weight) = match considered {
+                Ok(able) => able,
                 Err(why) => {
                     note.exclude(why);
                     continue;
                 }
             };
-            let weight = weigh(agent, wanted);
             let preferred = !wanted.prefer.0.is_empty() && agent.has_labels(wanted.prefer);
             note.able += 1;
             note.preferred |= preferred;
@@ -202,8 +217,7 @@ fn named(registry: &Registry, ids: &[&str]) -> Vec<usize> {
 
 /// Whether the agent can take the call, and by which offer. `name` is the shared copy of the name wanted.
 ///
-/// Asked of every agent that offers the name, for every call: what few calls ask for stands aside.
-#[inline(always)]
+/// Most calls do not get here: see [`Agent::plain_offer`].
 fn consider(
     agent: &Agent,
     wanted: &Wanted<'_>,
