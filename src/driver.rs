@@ -309,8 +309,8 @@ impl Driver {
             if sooner {
                 self.clock.sooner.notify_one();
             }
-            for fact in &effects.facts {
-                self.observer.fact(fact);
+            if !effects.facts.is_empty() {
+                self.observer.facts(&effects.facts);
             }
             effects.reloads.iter().for_each(|number| self.observer.reload(*number));
             effects.clear();

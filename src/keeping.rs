@@ -107,7 +107,7 @@ impl Keeping {
     }
 
     /// A hub that takes up what the store kept of an earlier one. `told`: who hears of tasks that end with that.
-    pub fn hub(&self, settings: Settings, policy: Policy, restored: Restored, told: impl Fn(&Fact)) -> Hub {
+    pub fn hub(&self, settings: Settings, policy: Policy, restored: Restored, told: impl Fn(&[Fact])) -> Hub {
         let settings = Settings { store: true, callbacks: self.callback_rule(), ..settings };
         let mut hub = Hub::new(settings, policy);
         let (now, mut effects) = (Now::default(), Effects::default());
@@ -121,7 +121,7 @@ impl Keeping {
             hub.restore_task(now, task, &mut effects);
         }
         // Nobody is connected, so nothing else can have come of it.
-        effects.facts.iter().for_each(told);
+        told(&effects.facts);
         self.store.write(effects.changes);
         hub
     }
@@ -173,32 +173,42 @@ impl Keeping {
     }
 
     /// What a hub says has happened.
-    pub fn fact(&self, fact: &Fact) {
-        match fact {
-            Fact::TaskEnded { callback: true } => self.wake.notify_one(),
-            // What the hub itself answered is for the audit alone.
-            Fact::CallEnded { mode, outcome, record: Some(call), .. } if self.records && !call.by_hub => {
-                let (mode, outcome) = (mode.as_str(), outcome.as_str());
-                self.store.record(Record { call, mode, outcome });
+    pub fn facts(&self, facts: &[Fact]) {
+        if facts.iter().any(|fact| matches!(fact, Fact::TaskEnded { callback: true })) {
+            self.wake.notify_one();
+        }
+        if self.records {
+            let mut records = facts.iter().filter_map(record).peekable();
+            if records.peek().is_some() {
+                self.store.record(records);
             }
-            Fact::CallEnded { .. }
-            | Fact::CallTraced(_)
-            | Fact::TaskEnded { .. }
-            | Fact::Registered { .. }
-            | Fact::Refused { .. }
-            | Fact::Left { .. }
-            | Fact::Liveness { .. }
-            | Fact::SlowConsumer { .. }
-            | Fact::WatchEnded { .. }
-            | Fact::Act { .. }
-            | Fact::Dedupe(_)
-            | Fact::Retry(_) => {}
         }
     }
 
     /// What it has done so far.
     pub fn figures(&self) -> StoreFigures {
         self.store.figures()
+    }
+}
+
+/// What is stored of a fact. What the hub itself answered is for the audit alone.
+fn record(fact: &Fact) -> Option<Record<'_>> {
+    match fact {
+        Fact::CallEnded { mode, outcome, record: Some(call), .. } if !call.by_hub => {
+            Some(Record { call, mode: mode.as_str(), outcome: outcome.as_str() })
+        }
+        Fact::CallEnded { .. }
+        | Fact::CallTraced(_)
+        | Fact::TaskEnded { .. }
+        | Fact::Registered { .. }
+        | Fact::Refused { .. }
+        | Fact::Left { .. }
+        | Fact::Liveness { .. }
+        | Fact::SlowConsumer { .. }
+        | Fact::WatchEnded { .. }
+        | Fact::Act { .. }
+        | Fact::Dedupe(_)
+        | Fact::Retry(_) => None,
     }
 }
 

@@ -138,7 +138,7 @@ impl Server {
         let (kept, reloads) = (Arc::clone(&keeping), orders.clone());
         let watcher = Arc::new(Watcher { metrics, keeping: kept, audit: audit.clone(), reloads, spans });
         audit.iter().for_each(|audit| audit.started(policy.version));
-        let hub = keeping.hub(settings(config)?, policy, restored, |fact| watcher.fact(fact));
+        let hub = keeping.hub(settings(config)?, policy, restored, |facts| watcher.facts(facts));
         let driver = Driver::over(hub, store.clone(), Arc::clone(&watcher) as Arc<dyn Observer>);
         keeping.connect(&driver);
         if let Some(deliveries) = keeping.deliveries(config, &watcher.metrics)? {

@@ -28,14 +28,16 @@ pub(crate) struct Watcher {
 }
 
 impl Observer for Watcher {
-    fn fact(&self, fact: &Fact) {
-        self.metrics.record(fact);
-        logging::log_fact(fact);
-        self.keeping.fact(fact);
-        self.audit.iter().for_each(|audit| audit.fact(fact));
-        if let (Some(spans), Fact::CallTraced(trace)) = (&self.spans, fact) {
-            spans.leave(trace);
+    fn facts(&self, facts: &[Fact]) {
+        for fact in facts {
+            self.metrics.record(fact);
+            logging::log_fact(fact);
+            if let (Some(spans), Fact::CallTraced(trace)) = (&self.spans, fact) {
+                spans.leave(trace);
+            }
         }
+        self.keeping.facts(facts);
+        self.audit.iter().for_each(|audit| audit.facts(facts));
     }
 
     fn reload(&self, number: u64) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use agent_reach::callbacks::Busy;
 use agent_reach::store::sqlite::{SqliteFile, SqliteStore};
-use agent_reach::store::{RecordBlock, Store as _, StoreHandle, StoreOptions};
+use agent_reach::store::{BlockWriter, Store as _, StoreHandle, StoreOptions};
 use agent_reach_core::{NewTask, StoreNews};
 use rusqlite::Connection;
 use watched::{Did, Watched};
@@ -96,12 +96,13 @@ fn records_are_gathered_into_blocks_and_those_without_room_are_counted() {
     let home = tempfile::tempdir().unwrap();
     let mut options = StoreOptions::new(home.path().join("store.db"));
     options.records_every = Duration::from_secs(3600);
-    let mut room = RecordBlock::default();
+    let mut room = BlockWriter::default();
     assert!((10..60).all(|number| room.add(record(&called(number)))));
+    let room = room.take(Vec::new());
     options.records_waiting = room.bytes.len();
     let (store, _, _news) = open(&options);
     for number in 10..110 {
-        store.record(record(&called(number)));
+        store.record([record(&called(number))]);
     }
     store.close().unwrap();
     let figures = store.figures();

@@ -48,7 +48,7 @@ fn a_store_is_checked_counted_and_exported_beside_its_hub() {
         (&json!("Y2FsbCAy"), &json!(null))
     );
 
-    store.record(record(&called(10)));
+    store.record([record(&called(10))]);
     store.close().unwrap();
     let exported = lines(&command(&["export"], &options.path));
     assert_eq!(exported.len(), 3);

@@ -211,7 +211,7 @@ pub enum Fact {
         /// From CALL to the end, in microseconds.
         total_us: u64,
         /// What is written down of it; none where nobody wants records.
-        record: Option<Box<CallRecord>>,
+        record: Option<CallRecord>,
     },
     /// A watch, which is a call to the hub itself, ended.
     WatchEnded {
@@ -220,7 +220,7 @@ pub enum Fact {
         /// From CALL to the end, in microseconds.
         total_us: u64,
         /// As of any call.
-        record: Option<Box<CallRecord>>,
+        record: Option<CallRecord>,
     },
     /// Somebody did to another's agent, or to a task, what is to be answered for.
     Act {

@@ -288,9 +288,9 @@ impl Hub {
         capability: &Arc<str>,
         started: Now,
         trace: Option<TraceId>,
-    ) -> Option<Box<CallRecord>> {
+    ) -> Option<CallRecord> {
         let agent = self.registry.agents.get(key).filter(|_| self.settings.records)?;
-        Some(Box::new(CallRecord {
+        Some(CallRecord {
             call_id,
             task: None,
             request_id: request_id.into(),
@@ -303,7 +303,7 @@ impl Hub {
             targets: Box::default(),
             trace,
             by_hub: true,
-        }))
+        })
     }
 
     fn list_agents(&self, turn: &Turn<'_>, filter: &AgentFilter, bound: usize) -> Vec<u8> {

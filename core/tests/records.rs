@@ -36,9 +36,7 @@ fn ask(w: &mut World, call: &Call<'_>, entries: &[(&str, &str)]) {
 fn ended(w: &mut World) -> Vec<(CallRecord, &'static str)> {
     let of = |fact| match fact {
         Fact::CallEnded { record: Some(record), outcome, .. }
-        | Fact::WatchEnded { record: Some(record), outcome, .. } => {
-            Some((CallRecord::clone(&record), outcome.as_str()))
-        }
+        | Fact::WatchEnded { record: Some(record), outcome, .. } => Some((record, outcome.as_str())),
         Fact::CallEnded { .. }
         | Fact::WatchEnded { .. }
         | Fact::Registered { .. }

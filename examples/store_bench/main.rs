@@ -171,7 +171,7 @@ fn records(options: &StoreOptions) {
     let many = 20_000;
     let begun = Instant::now();
     for _ in 0..many {
-        store.record(record);
+        store.record([record]);
     }
     println!("a record: {:?} of the caller's time", begun.elapsed() / many);
     store.close().unwrap();

@@ -107,27 +107,25 @@ impl Audit {
         Ok(Self { words, shared })
     }
 
-    /// Takes what the hub says has happened, if it is for the audit.
-    pub fn fact(&self, fact: &Fact) {
-        if let Some(event) = Event::of(fact) {
-            self.add(&event);
-        }
+    /// Takes what the hub says has happened, as far as it is for the audit.
+    pub fn facts(&self, facts: &[Fact]) {
+        self.add(facts.iter().filter_map(Event::of));
     }
 
     /// A hub starts, by a policy of this version.
     pub fn started(&self, policy_version: u64) {
-        self.add(&Event::Started { policy_version });
+        self.add([Event::Started { policy_version }]);
     }
 
     /// A certificate was refused in the TLS handshake. The name in it is only what it says of itself: whoever comes may
     /// show any, so that more than a few lines a second of this kind are dropped.
     pub fn certificate_refused(&self, identity: &str, reason: &'static str) {
-        self.add(&Event::Certificate { identity, reason });
+        self.add([Event::Certificate { identity, reason }]);
     }
 
     /// Certificates, revocation lists and the policy were read again, well or not.
     pub fn reloaded(&self, reload: &Reload) {
-        self.add(&Event::Reload(reload));
+        self.add([Event::Reload(reload)]);
     }
 
     /// How many lines were dropped since the start: for want of room, or on a disk that could not be written.
@@ -154,25 +152,34 @@ impl Audit {
         }
     }
 
-    fn add(&self, event: &Event<'_>) {
-        let added = self.shared.gathered().add(unix_ms(), event);
+    fn add<'a>(&self, events: impl IntoIterator<Item = Event<'a>>) {
+        let mut events = events.into_iter().peekable();
+        if events.peek().is_none() {
+            return;
+        }
+        let (mut first, mut much) = (false, false);
+        let now_ms = unix_ms();
+        let mut gathered = self.shared.gathered();
+        for event in events {
+            match gathered.add(now_ms, &event) {
+                Added::More => {}
+                Added::First => first = true,
+                Added::Much => much = true,
+                Added::TooMany => {
+                    self.shared.dropped.fetch_add(1, Relaxed);
+                }
+                Added::NoRoom => {
+                    self.shared.dropped.fetch_add(1, Relaxed);
+                    self.shared.overflowed.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        drop(gathered);
         // Once for a batch, or twice: waking a thread costs more than all the rest here.
-        let word = match added {
-            Added::More => return,
-            Added::First => Word::First,
-            Added::Much => Word::Hurry,
-            Added::TooMany => {
-                self.shared.dropped.fetch_add(1, Relaxed);
-                return;
-            }
-            Added::NoRoom => {
-                self.shared.dropped.fetch_add(1, Relaxed);
-                self.shared.overflowed.fetch_add(1, Relaxed);
-                return;
-            }
-        };
-        // Nobody is told whose thread has ended: the hub is ending.
-        let (Ok(()) | Err(_)) = self.words.send(word);
+        for word in [first.then_some(Word::First), much.then_some(Word::Hurry)].into_iter().flatten() {
+            // Nobody is told whose thread has ended: the hub is ending.
+            let (Ok(()) | Err(_)) = self.words.send(word);
+        }
     }
 }
 

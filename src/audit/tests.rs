@@ -38,7 +38,7 @@ fn all_that_was_handed_over_is_written_at_the_end_in_order_and_the_last_line_say
     let audit = Audit::start(&world.settings()).unwrap();
     audit.started(3);
     for number in 0..5000 {
-        audit.fact(&left(&number.to_string()));
+        audit.facts(&[left(&number.to_string())]);
     }
     audit.close();
     let lines = world.lines();
@@ -59,7 +59,7 @@ fn what_there_is_no_room_for_is_dropped_and_counted_and_nobody_waits() {
     line::Lines::default().write(&mut line, 0, &Event::of(&left("a")).unwrap());
     let audit = Audit::with(&world.settings(), 10 * line.len()).unwrap();
     for _ in 0..15 {
-        audit.fact(&left("a"));
+        audit.facts(&[left("a")]);
     }
     assert_eq!(audit.dropped(), 5);
     audit.close();
@@ -72,7 +72,7 @@ fn what_there_is_no_room_for_is_dropped_and_counted_and_nobody_waits() {
 fn a_full_disk_counts_what_it_loses() {
     let world = World::new();
     let audit = Audit::start(&config::Audit { path: "/dev/full".into(), ..world.settings() }).unwrap();
-    audit.fact(&left("a"));
+    audit.facts(&[left("a")]);
     audit.close();
     assert_eq!(audit.dropped(), 2);
 }
@@ -93,7 +93,7 @@ fn whoever_shows_bad_certificates_cannot_fill_the_files_with_them() {
     for _ in 0..1000 {
         audit.certificate_refused("spiffe://d/agent/x", "certificate_unknown_authority");
     }
-    audit.fact(&left("a"));
+    audit.facts(&[left("a")]);
     audit.close();
     let lines = world.lines();
     let (refused, others): (Vec<&Value>, Vec<&Value>) =
@@ -112,8 +112,8 @@ fn whoever_shows_bad_certificates_cannot_fill_the_files_with_them() {
 fn what_a_hub_says_besides_is_not_for_the_audit() {
     let world = World::new();
     let audit = Audit::start(&world.settings()).unwrap();
-    audit.fact(&Fact::SlowConsumer { agent: "a".into() });
-    audit.fact(&Fact::TaskEnded { callback: true });
+    audit.facts(&[Fact::SlowConsumer { agent: "a".into() }]);
+    audit.facts(&[Fact::TaskEnded { callback: true }]);
     audit.close();
     assert_eq!(world.lines().len(), 1);
 }

@@ -21,7 +21,7 @@ use crate::transport::wire::Plain;
 struct Nobody;
 
 impl Observer for Nobody {
-    fn fact(&self, _: &Fact) {}
+    fn facts(&self, _: &[Fact]) {}
     fn reload(&self, _: u64) {}
     fn hop(&self, _: Duration) {}
 }

@@ -37,7 +37,7 @@ mod tests {
     struct Nobody;
 
     impl Observer for Nobody {
-        fn fact(&self, _: &Fact) {}
+        fn facts(&self, _: &[Fact]) {}
         fn hop(&self, _: Duration) {}
         fn reload(&self, _: u64) {}
     }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 /// Hears what happened, off the lock.
 pub trait Observer: Send + Sync + 'static {
-    /// One fact of the core.
-    fn fact(&self, fact: &Fact);
+    /// What the core says has happened in a turn, in order.
+    fn facts(&self, facts: &[Fact]);
     /// An operator asks for a reload, of which [`Driver::reloaded`](super::Driver::reloaded) is to say what came. It must
     /// not be said at once: the driver is in the middle of a turn.
     fn reload(&self, number: u64);

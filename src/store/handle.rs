@@ -100,10 +100,11 @@ impl StoreHandle {
         let (Ok(()) | Err(_)) = self.inner.ends.reader.send(told);
     }
 
-    /// Takes a record, which is written within [`StoreOptions::records_every`], or dropped and counted where too many wait.
-    pub fn record(&self, record: Record<'_>) {
-        if !self.inner.records.add(record) {
-            self.inner.counters.records_dropped.fetch_add(1, Relaxed);
+    /// Takes records, which are written within [`StoreOptions::records_every`], or dropped and counted where too many wait.
+    pub fn record<'a>(&self, records: impl IntoIterator<Item = Record<'a>>) {
+        let dropped = self.inner.records.add(records);
+        if dropped > 0 {
+            self.inner.counters.records_dropped.fetch_add(dropped, Relaxed);
         }
     }
 

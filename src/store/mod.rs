@@ -30,7 +30,7 @@ pub use error::{StoreError, StoreErrorKind};
 pub use figures::StoreFigures;
 pub use handle::StoreHandle;
 pub use options::StoreOptions;
-pub use record::{Record, RecordBlock, StoredRecord};
+pub use record::{BlockWriter, Record, RecordBlock, StoredRecord};
 
 /// Writes down and finds again. Every call may wait for a disk.
 ///

@@ -1,6 +1,10 @@
 //! What is written down about a call or task once it has ended.
 
+use std::mem;
+use std::sync::Arc;
+
 use agent_reach_core::CallRecord;
+use agent_reach_protocol::codec::Writer;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, StoreErrorKind};
@@ -43,13 +47,6 @@ pub struct StoredRecord {
     pub attempts: u32,
 }
 
-/// As it stands in a block: an array, in this order. A later version may add to its end.
-type Row<'a> =
-    (&'a str, Option<String>, &'a str, &'a str, Option<&'a str>, &'a str, &'a str, u64, u64, &'a str, u32);
-
-/// What a block begins with: how many records follow, in four bytes.
-const HEADER: [u8; 5] = [0xdd, 0, 0, 0, 0];
-
 /// Records that were gathered and are stored as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordBlock {
@@ -59,66 +56,341 @@ pub struct RecordBlock {
     pub last_ms: u64,
     /// How many.
     pub count: u32,
-    /// MessagePack: an array of records, each an array.
+    /// MessagePack: each record an array, one behind the other.
     pub bytes: Vec<u8>,
 }
 
+/// What the blocks of earlier versions begin with: an array of records, its length in four bytes.
+const ARRAY_32: u8 = 0xdd;
+const ARRAY_HEAD: usize = 5;
+
+/// A record in a block of earlier versions: a [`StoredRecord`] as an array, in the order of its fields.
+type Row = StoredRecord;
+
+/// A record as it stands in a block: what [`BlockWriter::add`] writes. Nearly all of a block are texts that it has already.
+#[derive(Debug, Deserialize)]
+struct ShortRow(String, String, Text, Option<Text>, Text, Text, Text, i64, i64, u32, Option<String>);
+
+/// A text in a block.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    /// The one that was written in full as the so many-eth of the block, from 0.
+    Again(u32),
+    /// In full.
+    Full(String),
+}
+
 impl RecordBlock {
-    /// Adds one. `false`: there is no room for more.
-    pub fn add(&mut self, record: Record<'_>) -> bool {
-        let Some(count) = self.count.checked_add(1) else { return false };
-        let before = self.bytes.len();
-        if before == 0 {
-            self.bytes.extend_from_slice(&HEADER);
-        }
-        if rmp_serde::encode::write(&mut self.bytes, &row(record)).is_err() {
-            // Writing texts and numbers into memory does not fail; half of one would spoil the others.
-            self.bytes.truncate(before);
-            return false;
-        }
-        let [kind, ..] = HEADER;
-        let [a, b, c, d] = count.to_be_bytes();
-        if let Some(header) = self.bytes.first_chunk_mut() {
-            *header = [kind, a, b, c, d];
-        }
-        let ended = record.call.ended_ms;
-        self.first_ms = if self.count == 0 { ended } else { self.first_ms.min(ended) };
-        self.last_ms = self.last_ms.max(ended);
-        self.count = count;
-        true
-    }
-
-    /// Empties it, and keeps at most so much of its memory. Bytes.
-    pub(super) fn clear(&mut self, keep: usize) {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.clear();
-        bytes.shrink_to(keep);
-        *self = Self { bytes, ..Self::default() };
-    }
-
     /// The records in it.
     ///
     /// # Errors
     /// [`StoreErrorKind::Corrupt`] when it is not what was written.
     pub fn records(&self) -> Result<Vec<StoredRecord>, StoreError> {
-        rmp_serde::from_slice(&self.bytes)
-            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("a block of records: {error}")))
+        let corrupt =
+            |what: String| StoreError::new(StoreErrorKind::Corrupt, format!("a block of records: {what}"));
+        let is_old = self.bytes.first() == Some(&ARRAY_32);
+        let rows = if is_old { self.bytes.get(ARRAY_HEAD..).unwrap_or_default() } else { &self.bytes };
+        let mut read = rmp_serde::Deserializer::from_read_ref(rows);
+        let mut reading = Reading::default();
+        // As many as there are, and not as many as it says there are.
+        let mut records = Vec::new();
+        for _ in 0..self.count {
+            let record = match is_old {
+                true => Row::deserialize(&mut read),
+                false => ShortRow::deserialize(&mut read).and_then(|row| {
+                    let unknown = || serde::de::Error::custom("a text that it does not have");
+                    reading.record(row).ok_or_else(unknown)
+                }),
+            };
+            records.push(record.map_err(|error| corrupt(error.to_string()))?);
+        }
+        Ok(records)
     }
 }
 
-fn row(record: Record<'_>) -> Row<'_> {
-    let Record { call, mode, outcome } = record;
-    (
-        &call.call_id,
-        call.task.map(|task| task.to_string()),
-        &call.request_id,
-        &call.caller,
-        call.target.as_deref(),
-        &call.capability,
-        mode,
-        call.started_ms,
-        call.ended_ms,
-        outcome,
-        call.attempts,
-    )
+/// What the records before say of the next.
+#[derive(Debug, Default)]
+struct Reading {
+    texts: Vec<String>,
+    ended: u64,
+}
+
+impl Reading {
+    fn text(&mut self, text: Text) -> Option<String> {
+        match text {
+            Text::Again(place) => self.texts.get(place as usize).cloned(),
+            Text::Full(text) => {
+                self.texts.push(text.clone());
+                Some(text)
+            }
+        }
+    }
+
+    fn record(&mut self, row: ShortRow) -> Option<StoredRecord> {
+        let ShortRow(
+            call_id,
+            request_id,
+            caller,
+            target,
+            capability,
+            mode,
+            outcome,
+            since,
+            took,
+            attempts,
+            task,
+        ) = row;
+        self.ended = self.ended.checked_add_signed(since)?;
+        Some(StoredRecord {
+            call_id,
+            request_id,
+            // In the order in which they were written.
+            caller: self.text(caller)?,
+            target: match target {
+                Some(target) => Some(self.text(target)?),
+                None => None,
+            },
+            capability: self.text(capability)?,
+            mode: self.text(mode)?,
+            outcome: self.text(outcome)?,
+            started_ms: self.ended.checked_sub_signed(took)?,
+            ended_ms: self.ended,
+            attempts,
+            task,
+        })
+    }
+}
+
+/// Gathers records into a block.
+///
+/// This is done for every call that the hub carries, and what it makes is copied some times more on its way to the disk:
+/// a name that stands in it already is written as its number.
+#[derive(Debug, Default)]
+pub struct BlockWriter {
+    first_ms: u64,
+    last_ms: u64,
+    /// When the one before ended.
+    before_ms: u64,
+    count: u32,
+    out: Writer,
+    texts: Texts,
+}
+
+impl BlockWriter {
+    /// Adds one. `false`: there is no room for more.
+    pub fn add(&mut self, record: Record<'_>) -> bool {
+        let Some(count) = self.count.checked_add(1) else { return false };
+        let Record { call, mode, outcome } = record;
+        let (out, texts) = (&mut self.out, &mut self.texts);
+        out.array(11);
+        out.str(&call.call_id);
+        out.str(&call.request_id);
+        texts.name(out, &call.caller);
+        match &call.target {
+            Some(target) => texts.name(out, target),
+            None => out.nil(),
+        }
+        texts.name(out, &call.capability);
+        texts.word(out, Word::Mode, mode);
+        texts.word(out, Word::Outcome, outcome);
+        out.int(call.ended_ms.wrapping_sub(self.before_ms).cast_signed());
+        out.int(call.ended_ms.wrapping_sub(call.started_ms).cast_signed());
+        out.uint(u64::from(call.attempts));
+        match call.task {
+            Some(task) => out.str(&task.to_string()),
+            None => out.nil(),
+        }
+        self.first_ms = if self.count == 0 { call.ended_ms } else { self.first_ms.min(call.ended_ms) };
+        self.last_ms = self.last_ms.max(call.ended_ms);
+        self.before_ms = call.ended_ms;
+        self.count = count;
+        true
+    }
+
+    /// Bytes of the block so far.
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Gives the block and begins another in the memory of `spare`.
+    pub fn take(&mut self, spare: Vec<u8>) -> RecordBlock {
+        let Self { first_ms, last_ms, count, out, .. } = mem::take(self);
+        self.out = Writer::over(spare);
+        RecordBlock { first_ms, last_ms, count, bytes: out.into_bytes() }
+    }
+}
+
+/// Which names a block has already: of each only where it was seen last, and not of all, so that finding one is one look.
+/// What is not found is written in full again.
+#[derive(Debug)]
+struct Texts {
+    /// How many were written in full.
+    count: u32,
+    /// By where in memory a name stands. Held, so that no other comes to stand there while it is known.
+    names: Box<[Option<Named>; Self::NAMES]>,
+    words: [Option<(&'static str, u32)>; 2],
+}
+
+/// A name that was written in full, and as the how many-eth text of its block.
+#[derive(Debug)]
+struct Named {
+    name: Arc<str>,
+    number: u32,
+}
+
+/// A text of which there are few.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Mode,
+    Outcome,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self { count: 0, names: Box::new([const { None }; Self::NAMES]), words: [None; 2] }
+    }
+}
+
+impl Texts {
+    const NAMES: usize = 256;
+
+    fn name(&mut self, out: &mut Writer, name: &Arc<str>) {
+        // Multiplied, so that all bits of the address count for the place.
+        let spread = (name.as_ptr().addr() as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = usize::try_from(spread >> 56).unwrap_or_default();
+        let Some(slot) = self.names.get_mut(place) else { return out.str(name) };
+        match slot {
+            Some(known) if Arc::ptr_eq(&known.name, name) => out.uint(u64::from(known.number)),
+            _ => {
+                *slot = Some(Named { name: Arc::clone(name), number: self.count });
+                self.count = self.count.saturating_add(1);
+                out.str(name);
+            }
+        }
+    }
+
+    fn word(&mut self, out: &mut Writer, which: Word, word: &'static str) {
+        let [mode, outcome] = &mut self.words;
+        let slot = match which {
+            Word::Mode => mode,
+            Word::Outcome => outcome,
+        };
+        match slot {
+            Some((known, number)) if *known == word => out.uint(u64::from(*number)),
+            _ => {
+                *slot = Some((word, self.count));
+                self.count = self.count.saturating_add(1);
+                out.str(word);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_reach_core::CallId;
+
+    use super::*;
+
+    fn call(number: u64, target: Option<&Arc<str>>) -> CallRecord {
+        CallRecord {
+            call_id: CallId::new(7, number),
+            task: None,
+            request_id: format!("request-{number}").into(),
+            caller: "caller".into(),
+            target: target.cloned(),
+            capability: "text.count".into(),
+            started_ms: 1_700_000_000_000 + number,
+            ended_ms: 1_700_000_000_010 + 3 * number,
+            attempts: 2,
+            targets: [].into(),
+            trace: None,
+            by_hub: false,
+        }
+    }
+
+    fn read(call: &CallRecord, outcome: &str) -> StoredRecord {
+        StoredRecord {
+            call_id: call.call_id.to_string(),
+            task: None,
+            request_id: call.request_id.to_string(),
+            caller: call.caller.to_string(),
+            target: call.target.as_deref().map(str::to_owned),
+            capability: call.capability.to_string(),
+            mode: "call".into(),
+            started_ms: call.started_ms,
+            ended_ms: call.ended_ms,
+            outcome: outcome.into(),
+            attempts: call.attempts,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_whichever_names_come_again() {
+        // More names than are remembered, each twice, and times that go back.
+        let names: Vec<Arc<str>> = (0..600).map(|number| format!("agent-{number}").into()).collect();
+        let mut writer = BlockWriter::default();
+        let mut expected = Vec::new();
+        for number in (0..1200_u32).rev() {
+            let target = (number % 7 != 0).then(|| &names[number as usize % names.len()]);
+            let call = call(u64::from(number), target);
+            let outcome = if number % 5 == 0 { "timeout" } else { "completed" };
+            assert!(writer.add(Record { call: &call, mode: "call", outcome }));
+            expected.push(read(&call, outcome));
+        }
+        let block = writer.take(Vec::new());
+        assert_eq!(block.records().unwrap(), expected);
+        assert_eq!((block.first_ms, block.last_ms), (1_700_000_000_010, 1_700_000_003_607));
+        // Nothing of it counts in the next.
+        let one = call(1, Some(&names[1]));
+        assert!(writer.add(Record { call: &one, mode: "call", outcome: "completed" }));
+        let next = writer.take(Vec::new());
+        assert_eq!((next.count, next.records().unwrap()), (1, vec![read(&one, "completed")]));
+    }
+
+    #[test]
+    fn a_name_that_stands_in_a_block_is_a_byte_or_two() {
+        let (target, mut writer) = (Arc::from("worker-of-a-long-name"), BlockWriter::default());
+        let first = call(1, Some(&target));
+        let again = CallRecord { call_id: CallId::new(7, 2), ended_ms: first.ended_ms + 1, ..first.clone() };
+        for call in [&first, &again] {
+            assert!(writer.add(Record { call, mode: "call", outcome: "completed" }));
+        }
+        let block = writer.take(Vec::new());
+        assert_eq!(block.records().unwrap(), [read(&first, "completed"), read(&again, "completed")]);
+        let names = "caller".len() + target.len() + "text.count".len() + "call".len() + "completed".len();
+        assert!(block.bytes.len() < 2 * (names + 50) - names, "{}", block.bytes.len());
+    }
+
+    #[test]
+    fn blocks_of_earlier_versions_are_read() {
+        let record = read(&call(3, Some(&"worker".into())), "completed");
+        let bytes = rmp_serde::to_vec(&[&record, &record]).unwrap();
+        let mut old = vec![ARRAY_32, 0, 0, 0, 2];
+        old.extend_from_slice(&bytes[1..]);
+        let block = RecordBlock { first_ms: 1, last_ms: 1, count: 2, bytes: old };
+        assert_eq!(block.records().unwrap(), [record.clone(), record]);
+    }
+
+    #[test]
+    fn a_block_that_is_spoiled_is_told_as_such() {
+        let mut writer = BlockWriter::default();
+        assert!(writer.add(Record { call: &call(1, None), mode: "call", outcome: "completed" }));
+        let block = writer.take(Vec::new());
+        let cut = |bytes: &[u8], count| RecordBlock { bytes: bytes.to_vec(), count, ..block.clone() };
+        for bad in [cut(&block.bytes[..20], 1), cut(&block.bytes, 2), cut(&[0x90], 1), cut(&[], u32::MAX)] {
+            assert_eq!(bad.records().unwrap_err().kind, StoreErrorKind::Corrupt);
+        }
+        // It speaks of a text that it does not have.
+        let place = block.bytes.windows(7).position(|part| part == b"\xa6caller").unwrap();
+        let mut bytes = block.bytes.clone();
+        bytes.splice(place..place + 7, [9]);
+        assert_eq!(cut(&bytes, 1).records().unwrap_err().kind, StoreErrorKind::Corrupt);
+    }
 }

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Record, RecordBlock};
+use super::{BlockWriter, Record, RecordBlock};
 
 /// How much memory a block keeps for the next records. Bytes.
 const KEPT_BYTES: usize = 1 << 20;
@@ -12,7 +12,7 @@ const KEPT_BYTES: usize = 1 << 20;
 /// memory is allocated, freed or given to another thread for a record.
 #[derive(Debug)]
 pub(super) struct Records {
-    gathered: Mutex<RecordBlock>,
+    gathered: Mutex<BlockWriter>,
     bound: usize,
 }
 
@@ -22,19 +22,25 @@ impl Records {
         Self { gathered: Mutex::default(), bound }
     }
 
-    fn gathered(&self) -> MutexGuard<'_, RecordBlock> {
+    fn gathered(&self) -> MutexGuard<'_, BlockWriter> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one. `false`: too many wait.
-    pub(super) fn add(&self, record: Record<'_>) -> bool {
+    /// Adds some. Gives how many of them were not taken, since too many wait.
+    pub(super) fn add<'a>(&self, records: impl IntoIterator<Item = Record<'a>>) -> u64 {
         let mut gathered = self.gathered();
-        gathered.bytes.len() < self.bound && gathered.add(record)
+        let mut dropped = 0;
+        for record in records {
+            dropped += u64::from(gathered.len() >= self.bound || !gathered.add(record));
+        }
+        dropped
     }
 
     /// Gives what has gathered, for a block that is not needed any more.
     pub(super) fn take(&self, block: &mut RecordBlock) {
-        block.clear(KEPT_BYTES);
-        mem::swap(&mut *self.gathered(), block);
+        let mut spare = mem::take(&mut block.bytes);
+        spare.clear();
+        spare.shrink_to(KEPT_BYTES);
+        *block = self.gathered().take(spare);
     }
 }

@@ -1,7 +1,7 @@
 //! What every store does. A new one is put through all of it: see `store_conformance.rs`.
 
 use agent_reach::callbacks::Busy;
-use agent_reach::store::{KeptKey, RecordBlock, Store, SweepBounds, restore};
+use agent_reach::store::{BlockWriter, KeptKey, Store, SweepBounds, restore};
 use agent_reach_core::{
     Answer, CallId, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow,
     TaskState, Whose,
@@ -378,10 +378,10 @@ pub(crate) fn a_receipt_of_the_caller_ends_deliveries(lives: &mut dyn Lives) {
 pub(crate) fn records_come_back_in_blocks_and_the_oldest_go_first(lives: &mut dyn Lives) {
     let store = lives.open();
     let block = |from: u64| {
-        let mut block = RecordBlock::default();
+        let mut block = BlockWriter::default();
         // In whatever order they end.
         assert!(block.add(record(&called(from + 1))) && block.add(record(&called(from))));
-        block
+        block.take(Vec::new())
     };
     for from in [10, 20, 30, 40] {
         store.write_records(&block(from)).unwrap();

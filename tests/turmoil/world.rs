@@ -200,7 +200,7 @@ impl Sockets for Simulated {
 struct Nobody;
 
 impl Observer for Nobody {
-    fn fact(&self, _: &Fact) {}
+    fn facts(&self, _: &[Fact]) {}
     fn reload(&self, _: u64) {}
     fn hop(&self, _: Duration) {}
 }

@@ -238,24 +238,22 @@ impl Hub {
     }
 
     /// What is written down of an ended call.
-    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<Box<CallRecord>> {
+    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<CallRecord> {
         let task = call.task.as_deref();
         let earlier = task.map_or(0, |task| task.earlier);
-        self.settings.records.then(|| {
-            Box::new(CallRecord {
-                call_id: self.call_id(call.number),
-                task: task.map(|task| task.id),
-                request_id: Arc::clone(&call.request_id),
-                caller: Arc::clone(&call.caller),
-                target: target.or(call.attempts.last().map(|tried| &tried.target)).cloned(),
-                capability: Arc::clone(&call.capability),
-                started_ms: task.map_or_else(|| self.unix(call.started), |task| task.created),
-                ended_ms: self.unix(now),
-                attempts: u32::try_from(call.attempts.len() + earlier).unwrap_or(u32::MAX),
-                targets: if call.fan_out { call.log.targets().into() } else { Box::default() },
-                trace: call.trace,
-                by_hub: false,
-            })
+        self.settings.records.then(|| CallRecord {
+            call_id: self.call_id(call.number),
+            task: task.map(|task| task.id),
+            request_id: Arc::clone(&call.request_id),
+            caller: Arc::clone(&call.caller),
+            target: target.or(call.attempts.last().map(|tried| &tried.target)).cloned(),
+            capability: Arc::clone(&call.capability),
+            started_ms: task.map_or_else(|| self.unix(call.started), |task| task.created),
+            ended_ms: self.unix(now),
+            attempts: u32::try_from(call.attempts.len() + earlier).unwrap_or(u32::MAX),
+            targets: if call.fan_out { call.log.targets().into() } else { Box::default() },
+            trace: call.trace,
+            by_hub: false,
         })
     }
 
@@ -447,7 +445,7 @@ impl Hub {
             accept_us: None,
             process_us: None,
             total_us: 0,
-            record: record.map(Box::new),
+            record,
         });
     }
 }

@@ -7,6 +7,7 @@ mod note;
 use std::sync::Arc;
 
 use agent_reach_protocol::{Labels, Policy};
+use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::authz::{Grant, covers};
@@ -50,9 +51,13 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Whether it asks nothing but the name: every free agent that offers it without terms can take it.
-    const fn is_plain(&self) -> bool {
-        self.require.0.is_empty()
+    /// Whether it asks nothing but the name, and for one agent by load or by turn: every free agent that offers it without
+    /// terms can take it.
+    fn is_plain(&self) -> bool {
+        self.count == 1
+            && self.policy != Policy::Random
+            && self.prefer.0.is_empty()
+            && self.require.0.is_empty()
             && self.version.is_none()
             && self.expected.is_none()
             && self.except.is_empty()
@@ -104,22 +109,91 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
     let candidates = named.as_deref().unwrap_or(&offered.by);
     let (before, after) = candidates.split_at(offered.turn.min(candidates.len()));
     let caller = agents.get(wanted.caller).map(|caller| &**caller);
-    let mut choosing = Choosing::new(wanted);
-    let plain = wanted.is_plain();
-    for (start, part) in [(offered.turn, after), (0, before)] {
+    let turns = [(offered.turn, after), (0, before)];
+    let best = if wanted.is_plain() {
+        plain_best(agents, turns, name, (wanted, caller), &mut note)
+    } else {
+        let choosing = weigh_all(agents, turns, name, (wanted, caller), &mut note);
+        match (note.able, wanted.count) {
+            (0, _) => None,
+            (_, 1) => choosing.one(rng),
+            (_, count) => return Routed::To(choosing.several(count, rng), note),
+        }
+    };
+    if let Some(Able { position, choice, .. }) = best {
+        // The turn goes round among all who offer it, not among those that one caller names.
+        if named.is_none() {
+            offered.turn = position + 1;
+        }
+        return Routed::To(smallvec::smallvec![choice], note);
+    }
+    let fits_nobody = note.excluded_by(Exclusion::Input) + note.excluded_by(Exclusion::Output) > 0
+        && !candidates.iter().filter_map(|key| agents.get(*key)).any(|agent| fits(agent, wanted, name));
+    Routed::Nobody(if fits_nobody { NoRoute::Mismatch } else { why_nobody(&note) }, note)
+}
+
+/// Candidates in the order of rotation: two rows of agents, each with the place of its first among all.
+type Turns<'a> = [(usize, &'a [usize]); 2];
+
+/// The first in the order of rotation, or the least loaded, of those who can take a call that asks nothing but the name.
+///
+/// Nearly every call: a few instructions for each agent.
+fn plain_best(
+    agents: &Slab<Box<Agent>>,
+    turns: Turns<'_>,
+    name: &Arc<str>,
+    (wanted, caller): (&Wanted<'_>, Option<&Agent>),
+    note: &mut Note,
+) -> Option<Able> {
+    let by_load = wanted.policy == Policy::LeastLoaded;
+    let (mut able, mut best, mut bar) = (0, None, f64::INFINITY);
+    for (start, part) in turns {
         for (place, key) in part.iter().enumerate() {
             let Some(agent) = agents.get(*key) else { continue };
-            let considered = match agent.plain_offer(name).filter(|_| plain) {
-                Some(offer) => Ok((offer, agent.share() + agent.level(wanted.name))),
-                None => consider(agent, wanted, name, caller).map(|offer| (offer, weigh(agent, wanted))),
+            let offer = match agent.plain_offer(name) {
+                Some(offer) => offer,
+                None => match consider(agent, wanted, name, caller) {
+                    Ok(offer) => offer,
+                    Err(why) => {
+                        note.exclude(why);
+                        continue;
+                    }
+                },
             };
-            let (offer, weight) = match considered {
-                Ok(able) => able,
+            able += 1;
+            let weight = agent.share() + agent.level(wanted.name);
+            if weight < bar {
+                bar = if by_load { weight } else { f64::NEG_INFINITY };
+                let load = (agent.in_flight, agent.max_concurrency);
+                let choice = Choice { agent: *key, offer, load, weight };
+                best = Some(Able { position: start + place, choice, preferred: false });
+            }
+        }
+    }
+    note.able = able;
+    best
+}
+
+/// Everybody who can take a call, for the final choice.
+fn weigh_all(
+    agents: &Slab<Box<Agent>>,
+    turns: Turns<'_>,
+    name: &Arc<str>,
+    (wanted, caller): (&Wanted<'_>, Option<&Agent>),
+    note: &mut Note,
+) -> Choosing {
+    let mut choosing = Choosing::new(wanted);
+    for (start, part) in turns {
+        for (place, key) in part.iter().enumerate() {
+            let Some(agent) = agents.get(*key) else { continue };
+            let offer = match consider(agent, wanted, name, caller) {
+                Ok(offer) => offer,
                 Err(why) => {
                     note.exclude(why);
                     continue;
                 }
             };
+            let weight = weigh(agent, wanted);
             let preferred = !wanted.prefer.0.is_empty() && agent.has_labels(wanted.prefer);
             note.able += 1;
             note.preferred |= preferred;
@@ -130,23 +204,7 @@ pub(crate) fn route(registry: &mut Registry, wanted: &Wanted<'_>, rng: &mut Rng)
             }
         }
     }
-    if note.able == 0 {
-        let fits_nobody = note.excluded_by(Exclusion::Input) + note.excluded_by(Exclusion::Output) > 0
-            && !candidates.iter().filter_map(|key| agents.get(*key)).any(|agent| fits(agent, wanted, name));
-        let why = if fits_nobody { NoRoute::Mismatch } else { why_nobody(&note) };
-        return Routed::Nobody(why, note);
-    }
-    if wanted.count == 1 {
-        let Some(Able { position, choice, .. }) = choosing.one(rng) else {
-            return Routed::Nobody(NoRoute::NoneAble, note);
-        };
-        // The turn goes round among all who offer it, not among those that one caller names.
-        if named.is_none() {
-            offered.turn = position + 1;
-        }
-        return Routed::To(smallvec::smallvec![choice], note);
-    }
-    Routed::To(choosing.several(wanted.count, rng), note)
+    choosing
 }
 
 fn why_nobody(note: &Note) -> NoRoute {

@@ -12,6 +12,22 @@ impl Writer {
         Self { out: Vec::with_capacity(capacity) }
     }
 
+    /// A writer that begins in the memory of `spare`, of which nothing is kept.
+    pub fn over(mut spare: Vec<u8>) -> Self {
+        spare.clear();
+        Self { out: spare }
+    }
+
+    /// Bytes that were written.
+    pub const fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether nothing was written.
+    pub const fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
     /// What was written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
