@@ -21,23 +21,44 @@ impl CallId {
     /// The id of a call. `epoch`: the hub's, one for each of its lives.
     pub fn new(epoch: u32, number: u64) -> Self {
         let mut text = [b'-'; CALL_ID_MAX];
-        let (head, tail) = text.split_at_mut(EPOCH_LEN);
-        digits(u64::from(epoch), head);
-        let len = usize::try_from(16 - number.leading_zeros() / 4).unwrap_or(16).max(1);
-        if let Some(tail) = tail.get_mut(1..=len) {
-            digits(number, tail);
+        let len = (16 - number.leading_zeros() / 4).max(1);
+        // Its first digit comes first; what stands behind its last is not of the id.
+        let [high, low] = halves(number << (64 - 4 * len));
+        if let Some((head, rest)) = text.split_first_chunk_mut()
+            && let Some((_, rest)) = rest.split_first_chunk_mut::<1>()
+            && let Some((first, rest)) = rest.split_first_chunk_mut()
+            && let Some(second) = rest.first_chunk_mut()
+        {
+            (*head, *first, *second) = (eight(epoch), eight(high), eight(low));
         }
+        let len = usize::try_from(len).unwrap_or(16);
         Self { text, len: EPOCH_LEN + 1 + len }
     }
 }
 
-/// Writes the last digits of a number, as many as there is room for.
+/// Writes the last digits of a number, as many as there is room for: up to sixteen.
 pub(crate) fn digits(number: u64, room: &mut [u8]) {
-    let mut left = number;
-    for place in room.iter_mut().rev() {
-        *place = hex(left);
-        left >>= 4;
+    let [high, low] = halves(number).map(eight);
+    for (place, digit) in room.iter_mut().rev().zip(low.iter().rev().chain(high.iter().rev())) {
+        *place = *digit;
     }
+}
+
+const fn halves(number: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
+    [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
+}
+
+/// The eight digits of a number, all at once: these stand in every message some times.
+const fn eight(number: u32) -> [u8; 8] {
+    // Half a byte into each byte.
+    let mut each = number as u64;
+    each = (each | each << 16) & 0x0000_ffff_0000_ffff;
+    each = (each | each << 8) & 0x00ff_00ff_00ff_00ff;
+    each = (each | each << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // One in each byte that is over nine: its letter stands 39 behind what would be the next digit.
+    let letters = (each + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    (each + 0x3030_3030_3030_3030 + letters * 39).to_be_bytes()
 }
 
 impl fmt::Display for CallId {
@@ -57,16 +78,6 @@ impl Deref for CallId {
 
     fn deref(&self) -> &str {
         ascii(&self.text, self.len)
-    }
-}
-
-/// The last hexadecimal digit of a number.
-const fn hex(number: u64) -> u8 {
-    match number.to_le_bytes() {
-        [last, ..] => match last & 0x0f {
-            digit @ 0..=9 => b'0' + digit,
-            digit => b'a' + digit - 10,
-        },
     }
 }
 
@@ -100,7 +111,9 @@ mod tests {
 
     #[test]
     fn ids_and_numbers_read_as_the_formatter_writes_them() {
-        for number in [0, 1, 9, 10, 15, 16, 255, 256, 4_294_967_295, 4_294_967_296, u64::MAX] {
+        for number in
+            [0, 1, 9, 10, 15, 16, 255, 256, 4_294_967_295, 4_294_967_296, 0x0123_4567_89ab_cdef, u64::MAX]
+        {
             for epoch in [0, 0xf, 0x0012_34ab, u32::MAX] {
                 assert_eq!(&*CallId::new(epoch, number), format!("{epoch:08x}-{number:x}"));
             }
