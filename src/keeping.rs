@@ -208,6 +208,7 @@ fn record(fact: &Fact) -> Option<Record<'_>> {
         | Fact::WatchEnded { .. }
         | Fact::Act { .. }
         | Fact::Dedupe(_)
+        | Fact::Evicted { .. }
         | Fact::Retry(_) => None,
     }
 }

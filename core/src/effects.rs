@@ -86,8 +86,6 @@ pub enum DedupeOutcome {
     Replayed,
     /// Refused: another capability or body.
     Conflict,
-    /// A stored end was forgotten early, for room.
-    Evicted,
 }
 
 impl DedupeOutcome {
@@ -97,7 +95,6 @@ impl DedupeOutcome {
             Self::Joined => "joined",
             Self::Replayed => "replayed",
             Self::Conflict => "conflict",
-            Self::Evicted => "evicted",
         }
     }
 }
@@ -240,8 +237,13 @@ pub enum Fact {
         /// It goes to a URL as well.
         callback: bool,
     },
-    /// A request id was seen before, or forgotten early.
+    /// A request id was seen before.
     Dedupe(DedupeOutcome),
+    /// Ends were forgotten before their time, for room.
+    Evicted {
+        /// How many.
+        count: usize,
+    },
     /// A try of a call failed, and this was done about it.
     Retry(Tier),
 }

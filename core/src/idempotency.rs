@@ -3,11 +3,14 @@
 //! Bounded in bytes. Past the bound the soonest to expire go first. Of what the store keeps as well only a number stays
 //! then, so that a repetition is looked for there; what nobody keeps is forgotten, and counted.
 
+mod room;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashTable;
 use slab::Slab;
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 use crate::elsewhere::Elsewhere;
@@ -18,7 +21,7 @@ use crate::store::TaskId;
 use crate::time::Now;
 
 /// Ends of a call, as messages: one, or one for each target of a fan-out and the summary.
-pub(crate) type Ends = smallvec::SmallVec<[Bytes; 1]>;
+pub(crate) type Ends = SmallVec<[Bytes; 1]>;
 
 #[derive(Debug)]
 enum State {
@@ -269,30 +272,6 @@ impl Memory {
         self.make_room()
     }
 
-    /// Lets go of the soonest to expire until all are within their bound. Returns how many nobody knows any more.
-    fn make_room(&mut self) -> usize {
-        let mut forgotten = 0;
-        while self.bytes > self.bound {
-            let Some((until, soonest)) = self.expiry.pop() else { break };
-            if !self.ends_at(soonest, until) {
-                continue;
-            }
-            let stored = self.entries.get(soonest as usize).and_then(|entry| match &entry.state {
-                State::Ended { stored, .. } => Some((entry.key.number(), (*stored)?)),
-                State::Task { change, .. } => Some((entry.key.number(), *change)),
-                State::Open(_) => None,
-            });
-            if let Some((number, change)) = stored {
-                self.elsewhere.insert(number, until);
-                self.elsewhere.comes_with(number, change);
-            } else {
-                forgotten += 1;
-            }
-            self.remove(soonest);
-        }
-        forgotten
-    }
-
     /// The last good result of the same identity, capability and body as this entry's, with its age in milliseconds,
     /// unless it is older than `age_ms`.
     pub(crate) fn cached(&mut self, now: Now, index: u32, age_ms: u64) -> Option<(u64, Bytes)> {
@@ -343,18 +322,31 @@ impl Memory {
 
     /// Forgets an entry.
     pub(crate) fn remove(&mut self, index: u32) {
-        let Some(entry) = self.entries.try_remove(index as usize) else { return };
+        if let Some(entry) = self.take_out(index) {
+            self.unlist(index, &entry);
+        }
+    }
+
+    /// Takes an entry out of its place, which still is in the tables: [`Memory::unlist`] follows.
+    fn take_out(&mut self, index: u32) -> Option<Entry> {
+        let entry = self.entries.try_remove(index as usize)?;
+        let ends = match entry.state {
+            State::Ended { bytes, .. } => bytes,
+            State::Open(_) | State::Task { .. } => 0,
+        };
+        self.bytes = self.bytes.saturating_sub(ENTRY_BYTES + ends);
+        Some(entry)
+    }
+
+    /// Removes what leads to an entry that was taken out.
+    fn unlist(&mut self, index: u32, entry: &Entry) {
         if let Ok(slot) = self.index.find_entry(spread(entry.key.tag()), |slot| slot.index == index) {
             slot.remove();
         }
-        self.bytes = self.bytes.saturating_sub(ENTRY_BYTES);
         if let (Some(results), State::Ended { good_at: Some(_), .. }) = (&mut self.results, &entry.state)
             && let Ok(slot) = results.find_entry(spread(entry.result_tag()), |slot| slot.index == index)
         {
             slot.remove();
-        }
-        if let State::Ended { bytes, .. } = entry.state {
-            self.bytes = self.bytes.saturating_sub(bytes);
         }
     }
 

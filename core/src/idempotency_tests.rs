@@ -96,6 +96,27 @@ fn past_the_bound_the_soonest_to_expire_goes_first() {
 }
 
 #[test]
+fn a_large_memory_lets_several_go_at_once_and_never_passes_its_bound() {
+    let bound = 1 << 20;
+    let (mut memory, identity) = memory(bound);
+    let print = Fingerprint::of("a", None);
+    let (mut forgotten, mut most_at_once, all) = (0, 0, 20_000);
+    for n in 0..all {
+        let entry = memory.open(&identity, &format!("r{n}"), print, 0);
+        let gone = memory.end(entry, kept("e", 100 + n));
+        assert!(memory.bytes() <= bound, "{}", memory.bytes());
+        (forgotten, most_at_once) = (forgotten + gone, most_at_once.max(gone));
+    }
+    assert!(most_at_once > 1, "there is room for more than one afterwards");
+    let left = all - forgotten as u64;
+    assert_eq!(memory.len() as u64, left);
+    for n in 0..all {
+        let known = memory.look_up(NOW, "identity", &format!("r{n}"), print);
+        assert_eq!(matches!(known, Known::Ended(_)), n >= all - left, "{n}: {known:?}");
+    }
+}
+
+#[test]
 fn past_the_bound_what_the_store_keeps_is_known_to_be_there_and_not_counted_as_forgotten() {
     let (mut memory, identity) = memory(64 * (ENTRY_BYTES + 64));
     let print = Fingerprint::of("a", None);

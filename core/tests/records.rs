@@ -47,6 +47,7 @@ fn ended(w: &mut World) -> Vec<(CallRecord, &'static str)> {
         | Fact::Act { .. }
         | Fact::TaskEnded { .. }
         | Fact::Dedupe(_)
+        | Fact::Evicted { .. }
         | Fact::CallTraced(_)
         | Fact::Retry(_) => None,
     };
@@ -67,6 +68,7 @@ fn acts(w: &mut World) -> Vec<String> {
         | Fact::SlowConsumer { .. }
         | Fact::TaskEnded { .. }
         | Fact::Dedupe(_)
+        | Fact::Evicted { .. }
         | Fact::CallTraced(_)
         | Fact::Retry(_) => None,
     };

@@ -82,6 +82,7 @@ impl<'a> Event<'a> {
             | Fact::CallTraced(_)
             | Fact::TaskEnded { .. }
             | Fact::Dedupe(_)
+            | Fact::Evicted { .. }
             | Fact::Retry(_) => return None,
         })
     }

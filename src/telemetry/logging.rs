@@ -87,6 +87,7 @@ pub fn log_fact(fact: &Fact) {
         // Traces go where traces are looked at.
         Fact::CallTraced(_) => {}
         Fact::TaskEnded { callback } => debug!(callback, "task end stored"),
+        Fact::Evicted { count } => debug!(count, "ends forgotten early"),
         Fact::Dedupe(outcome) => debug!(outcome = outcome.as_str(), "request_id known"),
         Fact::Retry(tier) => debug!(tier = tier.as_str(), "call tried again"),
     }

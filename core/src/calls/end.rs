@@ -10,7 +10,7 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::{Call, Failure, LEG_BYTES, Leg, Listener, Refusal, Tried};
-use crate::effects::{CallRecord, DedupeOutcome, Fact, Outcome};
+use crate::effects::{CallRecord, Fact, Outcome};
 use crate::hub::{Hub, Turn};
 use crate::idempotency::Kept;
 use crate::session::Lane;
@@ -276,9 +276,11 @@ impl Hub {
         self.sweep_later(turn.now);
     }
 
-    /// Counts ends that were forgotten early.
+    /// Tells of ends that were forgotten early.
     pub(crate) fn forgot(&self, turn: &mut Turn<'_>, count: usize) {
-        turn.fx.facts.extend((0..count).map(|_| Fact::Dedupe(DedupeOutcome::Evicted)));
+        if count > 0 {
+            turn.fx.facts.push(Fact::Evicted { count });
+        }
     }
 
     /// Keeps an end with the call and sends it to everyone who waits.

@@ -20,7 +20,7 @@ mod waits;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use agent_reach_core::{ConnectionId, DedupeOutcome, Effects, Fact, Hub, Input, Liveness, Now, Settings};
+use agent_reach_core::{ConnectionId, Effects, Fact, Hub, Input, Liveness, Now, Settings};
 
 use self::dice::Dice;
 use self::disk::Store;
@@ -297,6 +297,7 @@ impl Sim {
             Fact::Act { .. } => "act",
             Fact::TaskEnded { .. } => "task_ended",
             Fact::Dedupe(outcome) => outcome.as_str(),
+            Fact::Evicted { .. } => "evicted",
             Fact::Retry(tier) => tier.as_str(),
             Fact::CallTraced(_) => "traced",
         };
@@ -315,7 +316,7 @@ impl Sim {
             Fact::CallEnded { .. } => self.ends += 1,
             Fact::CallTraced(trace) => settled::is_a_tree(trace),
             // What was forgotten early may run again.
-            Fact::Dedupe(DedupeOutcome::Evicted) => self.ran.clear(),
+            Fact::Evicted { .. } => self.ran.clear(),
             Fact::Refused { .. }
             | Fact::SlowConsumer { .. }
             | Fact::TaskEnded { .. }
