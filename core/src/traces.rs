@@ -112,13 +112,6 @@ impl Log {
         }
     }
 
-    /// Empties it and keeps its memory.
-    fn clear(&mut self) {
-        self.notes.clear();
-        self.targets.clear();
-        self.steps.clear();
-    }
-
     /// All that steps are about, each once: at most as many as there are steps.
     pub(crate) fn targets(&self) -> &[Arc<str>] {
         &self.targets
@@ -152,7 +145,7 @@ pub(crate) struct Trace {
     pub(crate) caller: Arc<str>,
     pub(crate) capability: Arc<str>,
     pub(crate) started: Now,
-    pub(crate) log: Box<Log>,
+    pub(crate) log: Log,
 }
 
 /// Traces of the latest ended calls.
@@ -160,8 +153,8 @@ pub(crate) struct Trace {
 pub(crate) struct Traces {
     ended: VecDeque<Trace>,
     bound: usize,
-    /// What the trace that went last has left: room for the next.
-    spare: Option<Box<Log>>,
+    /// What the trace that went last has left: room for the steps of the next.
+    spare: Vec<(Now, Step<TargetIndex>)>,
 }
 
 /// Steps of a call that goes well, and most that a spare has room for.
@@ -169,7 +162,7 @@ const STEPS_USUAL: usize = 5;
 
 impl Traces {
     pub(crate) fn new(bound: usize) -> Self {
-        Self { ended: VecDeque::new(), bound, spare: None }
+        Self { ended: VecDeque::new(), bound, spare: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, trace: Trace) {
@@ -177,19 +170,20 @@ impl Traces {
             return;
         }
         if self.ended.len() >= self.bound
-            && let Some(Trace { mut log, .. }) = self.ended.pop_front()
-            && log.steps.capacity() == STEPS_USUAL
+            && let Some(oldest) = self.ended.pop_front()
+            && oldest.log.steps.capacity() == STEPS_USUAL
         {
-            log.clear();
-            self.spare = Some(log);
+            self.spare = oldest.log.steps;
+            self.spare.clear();
         }
         self.ended.push_back(trace);
     }
 
     /// The log of one more call, which begins with how its first choice came about.
-    pub(crate) fn log(&mut self, now: Now, note: Option<Note>) -> Box<Log> {
-        let mut log = self.spare.take().unwrap_or_default();
-        log.steps.reserve_exact(STEPS_USUAL);
+    pub(crate) fn log(&mut self, now: Now, note: Option<Note>) -> Log {
+        let mut steps = std::mem::take(&mut self.spare);
+        steps.reserve_exact(STEPS_USUAL);
+        let mut log = Log { notes: SmallVec::new(), targets: SmallVec::new(), steps };
         if let Some(note) = note {
             log.routed(now, note);
         }

@@ -112,7 +112,7 @@ pub(crate) struct Call {
     pub(crate) attempts: SmallVec<[Tried; 1]>,
     pub(crate) summary: Summary,
     pub(crate) note: Note,
-    pub(crate) log: Box<Log>,
+    pub(crate) log: Log,
     /// Its span, while it is part of a trace.
     pub(crate) span: Option<Box<SpanContext>>,
     /// Ends of single targets of a fan-out, for who joins or repeats; `None` once they had no room.

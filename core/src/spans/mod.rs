@@ -49,7 +49,7 @@ pub struct CallTrace {
     pub ended: Now,
     directed: bool,
     context: SpanContext,
-    log: Box<Log>,
+    log: Log,
 }
 
 /// One hop of a call.
