@@ -4,10 +4,11 @@ use smallvec::SmallVec;
 
 use super::{Entry, Memory, State};
 
-/// Which part of the bound becomes free once it is passed.
-const ROOM_SHARE: usize = 1024;
+/// Which part of the bound becomes free once it is passed: of the default about as much as ten results take. The allocator
+/// keeps so many pieces at hand; hundreds it would sort in, and out again for the next.
+const ROOM_SHARE: usize = 16_384;
 /// How many entries leave at once at the most.
-const LEAVE_AT_ONCE: usize = 32;
+const LEAVE_AT_ONCE: usize = 16;
 
 impl Memory {
     /// Lets go of the soonest to expire once all are over their bound. Returns how many nobody knows any more.
