@@ -8,6 +8,7 @@ mod clock;
 mod figures;
 mod guests;
 mod inbound;
+mod memory;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};

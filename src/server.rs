@@ -155,6 +155,7 @@ impl Server {
         sockets.all_taken()?;
         tasks.spawn(watcher.metrics.upkeep());
         tasks.spawn(Arc::clone(&driver).keep_time());
+        tasks.spawn(Arc::clone(&driver).tell_memory());
         let ready = Ready {
             ready: true,
             agents: url("wss", &agents, config.agents.listen),

@@ -361,6 +361,7 @@ mod tests {
             "hub.config.reload",
             "hub.tasks.all",
             "hub.tasks.cancel",
+            "hub.tasks.retry",
             "order.create",
         ];
         for name in changing {

@@ -226,7 +226,7 @@ async fn a_star_does_not_cover_what_operators_do() {
     let hub = Hub::serve(policy, "");
     let mut caller = hub.agent("caller", &[]).await;
     let mut other = hub.agent("other", &[]).await;
-    for capability in ["hub.agents.disconnect", "hub.agents.drain", "hub.config.reload"] {
+    for capability in ["hub.agents.disconnect", "hub.agents.drain", "hub.config.reload", "hub.tasks.retry"] {
         let id = caller.call(capability, map! {}, map! {"agent_id" => "other"}).await;
         caller.failed(id, "unauthorized").await;
     }

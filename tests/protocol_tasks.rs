@@ -150,6 +150,63 @@ async fn a_watch_of_tasks_begins_with_the_state_now_and_has_no_gap() {
     watcher.fence().await;
 }
 
+/// Everybody offers and calls what it likes; the operator has what `*` leaves out, and everybody's tasks.
+const OPERATED: &str = r#"
+version = 1
+[[rules]]
+identity = "spiffe://agent-reach/agent/operator"
+call = ["*", "hub.*", "hub.tasks.all"]
+[[rules]]
+identity = "*"
+provide = ["*"]
+call = ["*"]
+"#;
+
+#[tokio::test]
+async fn an_operator_has_a_failed_task_made_again_and_a_kill_of_the_hub_changes_nothing_of_that() {
+    let mut hub = Hub::serve(OPERATED, "");
+    let mut caller = hub.agent("caller", &[]).await;
+    let mut worker = hub.agent("worker", &["work"]).await;
+    let (_, old) = submit(&mut caller, "r1", Value::from("x")).await;
+    let call = worker.taken().await;
+    let error = map! {"code" => "handler_error", "message" => "no ink", "retryable" => false};
+    worker.fail(&call, error).await;
+    assert_eq!(ended(&mut caller, &old).await.code(), "handler_error");
+    worker.vanish().await;
+    hub.kill_and_start_again();
+    let retry =
+        async |agent: &mut RawClient| agent.call("hub.tasks.retry", map! {}, map! {"task_id" => &*old}).await;
+    let mut other = hub.agent("other", &[]).await;
+    let id = retry(&mut other).await;
+    other.failed(id, "unauthorized").await;
+    let mut operator = hub.agent("operator", &[]).await;
+    let id = retry(&mut operator).await;
+    let answer = operator.completed(id).await.content();
+    let new = answer["task_id"].as_str().expect("a new task").to_owned();
+    assert_eq!(answer["retry_of"].as_str(), Some(&*old));
+    hub.kill_and_start_again();
+    let mut operator = hub.agent("operator", &[]).await;
+    let id = retry(&mut operator).await;
+    operator.invalid(id, "task_id").await;
+    let mut worker = hub.agent("worker", &["work"]).await;
+    let again = worker.taken().await;
+    assert_eq!((again.text("task_id"), again.text("caller")), (&*new, "caller"));
+    assert_eq!(again.content(), Value::from("x"));
+    assert!(again.text("request_id").starts_with("r1~"), "{again:?}");
+    worker.complete(&again, Value::from("y")).await;
+    let mut caller = hub.agent("caller", &[]).await;
+    // The first end was never confirmed: it comes too.
+    let mut ends = [caller.expect(kind::RESULT, "an end").await, caller.expect(kind::RESULT, "an end").await];
+    ends.sort_by_key(|end| end.text("task_id") == new);
+    assert_eq!([ends[0].text("task_id"), ends[1].text("task_id")], [&*old, &*new]);
+    assert_eq!((ends[0].code(), ends[1].content()), ("handler_error", Value::from("y")));
+    assert_eq!(task(&mut caller, &new).await["retry_of"].as_str(), Some(&*old));
+    assert_eq!(task(&mut caller, &old).await["state"].as_str(), Some("FAILED"));
+    let id = operator.call("hub.tasks.retry", map! {}, map! {"task_id" => &*new}).await;
+    operator.invalid(id, "task_id").await;
+    operator.fence().await;
+}
+
 #[tokio::test]
 async fn urls_that_are_not_allowed_and_deliveries_of_calls_are_refused_by_their_key() {
     let hub = Hub::dev();

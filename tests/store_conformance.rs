@@ -30,6 +30,7 @@ macro_rules! suite {
             an_ended_task_is_no_longer_open_and_owed_to_both_recipients,
             ends_that_are_owed_come_in_pages_of_rows_and_bytes,
             a_task_is_shown_to_its_owner_alone,
+            an_ended_task_s_call_is_kept_for_as_long_as_the_task_and_read_by_whom_it_concerns,
             tasks_are_listed_newest_first_and_filtered,
             a_request_id_is_kept_while_its_task_is_open_and_then_as_long_as_its_end_says,
             an_end_that_keeps_no_request_id_frees_it,

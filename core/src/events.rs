@@ -23,7 +23,7 @@ use crate::time::Now;
 use crate::trace_id::TraceId;
 use crate::views::{About, AgentView, Audience, CallView, Event, WatchFilter, pack};
 
-const fn about<'a>(subject: &'a str, agent_id: &'a str, capability: Option<&'a str>) -> About<'a> {
+pub(crate) const fn about<'a>(subject: &'a str, agent_id: &'a str, capability: Option<&'a str>) -> About<'a> {
     About { subject, agent_id, capability, task: None, audience: Audience::All }
 }
 
@@ -256,6 +256,11 @@ impl Hub {
         let record = self.record_by_hub(turn.now, agent, ids, &watch.capability, started, trace);
         turn.fx.facts.push(Fact::WatchEnded { outcome, total_us: turn.now.micros_since(started), record });
         Some(watch)
+    }
+
+    /// Whether any watch wants to know.
+    pub(crate) fn is_watched(&self, about: &About<'_>) -> bool {
+        self.watches.iter().any(|(_, watch)| watch.filter.wants_event(about))
     }
 
     /// Tells every watch that wants to know.

@@ -20,8 +20,10 @@ use crate::effects::Effects;
 use crate::events::Watch;
 use crate::idempotency::Memory;
 use crate::input::{ConnectionId, Input};
+use crate::latency::Latency;
 use crate::operators::Drained;
 use crate::outbound::{Batch, Outgoing, Spare};
+use crate::refused::Told;
 use crate::registration::Hellos;
 use crate::registry::{Asked, Registry};
 use crate::rng::Rng;
@@ -67,6 +69,11 @@ pub struct Hub {
     pub(crate) traces: Traces,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
+    pub(crate) latency: Latency,
+    /// Refusals that watches were told of lately.
+    pub(crate) refusals: Told,
+    /// Memory of the process, as the shell told it last.
+    pub(crate) resident_bytes: Option<u64>,
     pub(crate) rng: Rng,
     /// Which calls are traced; `None`: none is.
     pub(crate) sampler: Option<Sampler>,
@@ -118,6 +125,9 @@ impl Hub {
             watches: Slab::new(),
             timers: Timers::default(),
             counters: Counters::default(),
+            latency: Latency::default(),
+            refusals: Told::default(),
+            resident_bytes: None,
             rng,
             sampler: settings.spans.map(Sampler::new),
             hellos: Hellos::new(),
@@ -176,6 +186,7 @@ impl Hub {
             Input::Store(news) => self.on_store(turn, news),
             Input::Reloaded { number, outcome } => self.on_reloaded(turn, number, outcome),
             Input::SetPolicy(policy) => self.on_policy(turn, policy),
+            Input::Resident { bytes } => self.resident_bytes = Some(bytes),
             Input::Tick => self.on_tick(turn),
         }
         loop {

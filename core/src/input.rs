@@ -118,6 +118,11 @@ pub enum Input {
     },
     /// New rules. Sessions that they no longer allow end.
     SetPolicy(Policy),
+    /// How much memory the process of the hub takes now, for `hub.stats`.
+    Resident {
+        /// Bytes.
+        bytes: u64,
+    },
     /// Time has passed: what [`crate::Hub::next_timeout`] named is due.
     Tick,
 }

@@ -23,7 +23,7 @@ use crate::views::{
 };
 
 /// Every capability that the hub provides.
-pub const HUB_CAPABILITIES: [&str; 14] = [
+pub const HUB_CAPABILITIES: [&str; 15] = [
     "hub.agents.list",
     "hub.agents.get",
     "hub.agents.disconnect",
@@ -35,6 +35,7 @@ pub const HUB_CAPABILITIES: [&str; 14] = [
     "hub.tasks.list",
     "hub.tasks.get",
     "hub.tasks.cancel",
+    "hub.tasks.retry",
     "hub.tasks.watch",
     "hub.traces.get",
     "hub.stats",
@@ -220,10 +221,11 @@ impl Hub {
             "hub.capabilities.list" => self.list_capabilities(&read(body)?, bound),
             "hub.calls.list" => self.list_calls(turn, &read(body)?, bound),
             "hub.traces.get" => self.get_trace(read_text(body, "call_id")?)?,
-            "hub.stats" => self.stats(),
+            "hub.stats" => self.stats(turn.now),
             "hub.config.reload" => return self.ask_reload(turn, key, asking),
             "hub.events.watch" => return self.watch_events(turn, key, asking, body),
-            "hub.tasks.list" | "hub.tasks.get" | "hub.tasks.cancel" | "hub.tasks.watch" => {
+            "hub.tasks.list" | "hub.tasks.get" | "hub.tasks.cancel" | "hub.tasks.retry"
+            | "hub.tasks.watch" => {
                 return self.ask_tasks(turn, key, asking, name, body);
             }
             unknown => {
@@ -397,53 +399,6 @@ impl Hub {
             None => TraceView::of_ended(self, self.traces.find(number).ok_or_else(unknown)?),
         };
         Ok(pack(&Answer { trace }))
-    }
-
-    fn stats(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Answer<'a> {
-            hub: &'a str,
-            draining: bool,
-            policy_version: u64,
-            connections: usize,
-            agents: usize,
-            agents_ready: usize,
-            agents_suspect: usize,
-            agents_away: usize,
-            capabilities: usize,
-            open_calls: usize,
-            in_flight: usize,
-            watches: usize,
-            calls_completed: u64,
-            calls_failed: u64,
-            late_frames: u64,
-            outbound_bytes: usize,
-            open_bytes: usize,
-            remembered: usize,
-            remembered_bytes: usize,
-        }
-        let gauges = self.gauges();
-        pack(&Answer {
-            hub: &self.settings.hub_name,
-            draining: self.is_draining(),
-            policy_version: self.policy.version,
-            connections: gauges.connections,
-            agents: self.registry.agents.len() - gauges.agents_away,
-            agents_ready: gauges.agents_ready,
-            agents_suspect: gauges.agents_suspect,
-            agents_away: gauges.agents_away,
-            capabilities: self.registry.names.iter().filter(|(_, offered)| !offered.by.is_empty()).count(),
-            open_calls: gauges.calls,
-            in_flight: gauges.in_flight,
-            watches: gauges.watches,
-            calls_completed: self.counters.calls_completed,
-            calls_failed: self.counters.calls_failed,
-            late_frames: self.counters.late,
-            outbound_bytes: gauges.outbound_bytes,
-            open_bytes: gauges.open_bytes,
-            remembered: gauges.remembered,
-            remembered_bytes: gauges.remembered_bytes,
-        })
     }
 
     fn watch_events(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::store::{TaskId, TaskState};
+use crate::store::{NewTask, TaskId, TaskState};
 
 /// Whose tasks are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,15 @@ impl Whose {
             Self::Everybodys => true,
         }
     }
+}
+
+/// A task with its CALL, for another try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredCall {
+    /// As it was accepted; `call` is empty where it is not kept any more.
+    pub task: NewTask,
+    /// Where it stands.
+    pub state: TaskState,
 }
 
 /// A task as it is shown.
@@ -52,6 +61,8 @@ pub struct TaskRow {
     pub end: Option<Bytes>,
     /// How its end is delivered to a URL, where it is to be and was asked for.
     pub callback: Option<CallbackRow>,
+    /// The task whose CALL this one makes again.
+    pub retry_of: Option<TaskId>,
 }
 
 /// Deliveries of a task's end to a URL, as they are shown.

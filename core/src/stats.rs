@@ -1,11 +1,12 @@
 //! Counts and sizes, for metrics and `hub.stats`.
 
-use agent_reach_protocol::{AgentStatus, Kind};
+use agent_reach_protocol::{AgentStatus, ErrorCode, Kind};
 
 use crate::hub::Hub;
 
 /// Highest number of a kind, and one.
 const KINDS: usize = 17;
+const CODES: usize = ErrorCode::ALL.len();
 
 /// Counts since the hub's start. They only grow.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,7 @@ pub struct Counters {
     pub calls_completed: u64,
     /// Calls that ended without one.
     pub calls_failed: u64,
+    failed: [u64; CODES],
 }
 
 impl Counters {
@@ -35,6 +37,19 @@ impl Counters {
         if let Some(count) = self.frames_out.get_mut(kind as usize) {
             *count += 1;
         }
+    }
+
+    /// Counts a call that ended with this code, or was refused with it.
+    pub(crate) fn call_failed(&mut self, code: ErrorCode) {
+        self.calls_failed += 1;
+        if let Some(count) = self.failed.get_mut(code as usize) {
+            *count += 1;
+        }
+    }
+
+    /// Calls that ended with this code.
+    pub fn failed(&self, code: ErrorCode) -> u64 {
+        self.failed.get(code as usize).copied().unwrap_or_default()
     }
 
     /// Usable envelopes of one kind that came.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::rows::{TaskRow, Whose};
+use crate::rows::{StoredCall, TaskRow, Whose};
 
 /// Names a task, for ever. Its text is that of a UUID of version 7: ids sort by the time of their making.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +154,8 @@ pub struct NewTask {
     pub callback_url: Option<Arc<str>>,
     /// Where the result goes as well: an agent_id.
     pub reply_to: Option<Arc<str>>,
+    /// The task whose CALL an operator had made again, as this one.
+    pub retry_of: Option<TaskId>,
 }
 
 /// A task has moved on.
@@ -265,6 +267,13 @@ pub enum Question {
         /// Which.
         task: TaskId,
     },
+    /// One task as it was accepted, in whatever state.
+    Call {
+        /// Only if it is theirs.
+        whose: Whose,
+        /// Which.
+        task: TaskId,
+    },
     /// Tasks in whatever state, the newest first, without their ends.
     Tasks {
         /// Only theirs.
@@ -289,6 +298,8 @@ pub enum Answer {
     Owed(Vec<(TaskId, Bytes)>),
     /// To [`Question::Task`].
     Task(Option<Box<TaskRow>>),
+    /// To [`Question::Call`].
+    Call(Option<Box<StoredCall>>),
     /// To [`Question::Tasks`].
     Tasks(Vec<TaskRow>),
     /// To any: the store cannot be read now.

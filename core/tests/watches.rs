@@ -134,3 +134,74 @@ fn a_watch_is_a_stream_and_counts_as_open() {
     w.lose("c");
     assert_eq!((w.hub.gauges().watches, w.hub.gauges().agents_away), (0, 0));
 }
+
+/// What a watcher was told of refused calls: whose, of what, with which code and under which request id.
+fn refusals(batch: &[Outgoing]) -> Vec<String> {
+    let all = bodies(batch);
+    let values = all.iter().map(|body| rmpv::decode::read_value(&mut &**body).unwrap());
+    let refused = values.filter(|value| value["event"].as_str() == Some("call.refused"));
+    let line = |value: Value| {
+        let text = |key: &str| value["call"][key].as_str().unwrap().to_owned();
+        let left_out = value["left_out"].as_u64().map_or(String::new(), |left| format!(" after {left}"));
+        let outcome = value["outcome"].as_str().unwrap();
+        format!("{} {} {} {outcome}{left_out}", text("caller"), text("capability"), text("request_id"))
+    };
+    refused.map(line).collect()
+}
+
+#[test]
+fn a_call_that_is_refused_before_it_is_one_is_told_to_who_watches_calls() {
+    let mut w = World::pair("echo");
+    w.join("q", caller("q"));
+    w.join("z", Hello { calls: Some(vec!["echo"]), ..caller("z") });
+    w.say("q", &watch(1, 100));
+    w.take("q");
+    w.say("c", &Call { request_id: Some("r1"), ..call(1, "made-up") });
+    w.say("z", &Call { request_id: Some("r2"), ..call(1, "other") });
+    w.say("z", &Call { request_id: Some("r3"), ..call(2, "hub.agents.disconnect") });
+    // Somebody who asks the hub for what is not there is no news.
+    w.say("c", &Call { request_id: Some("r4"), ..call(2, "hub.agents.get") });
+    let told = refusals(&w.take("q"));
+    assert_eq!(
+        told,
+        ["c made-up r1 no_capability", "z other r2 unauthorized", "z hub.agents.disconnect r3 unauthorized"]
+    );
+}
+
+#[test]
+fn a_refusal_is_told_by_the_filter_of_the_watch() {
+    let mut w = World::pair("echo");
+    for (name, key, value) in
+        [("q", "capability", "made-up"), ("r", "agent_id", "p"), ("s", "capability", "x")]
+    {
+        w.join(name, caller(name));
+        let mut body = Vec::new();
+        let filter = Value::Map(vec![(key.into(), value.into())]);
+        rmpv::encode::write_value(&mut body, &filter).unwrap();
+        w.say_bytes(name, agent_reach_protocol::encode(&watch(1, 100), Some(&body)));
+    }
+    w.all_heard();
+    w.say("c", &Call { request_id: Some("r1"), ..call(1, "made-up") });
+    w.say("p", &Call { request_id: Some("r2"), ..call(1, "other") });
+    let told = |w: &mut World, name| refusals(&w.take(name));
+    assert_eq!(told(&mut w, "q"), ["c made-up r1 no_capability"]);
+    assert_eq!(told(&mut w, "r"), ["p other r2 no_capability"]);
+    assert_eq!(told(&mut w, "s"), [""; 0]);
+}
+
+#[test]
+fn a_flood_of_refused_calls_ends_no_watch_and_hides_no_other_caller() {
+    let mut w = World::pair("echo");
+    w.join("q", caller("q"));
+    w.say("q", &watch(1, 0));
+    for id in 0..10_000 {
+        w.say("c", &Call { request_id: Some("bad"), ..call(100 + id, "made-up") });
+        w.take("c");
+    }
+    w.say("p", &Call { request_id: Some("r1"), ..call(1, "other") });
+    w.say("q", &credit(1, 1000));
+    let told = refusals(&w.take("q"));
+    assert_eq!(told.len(), 21);
+    assert_eq!(told.last().unwrap(), "p other r1 no_capability after 9980");
+    assert_eq!(w.hub.gauges().watches, 1);
+}

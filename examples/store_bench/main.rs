@@ -67,6 +67,7 @@ fn task(number: u64, run: u64) -> Change {
         call: Bytes::from(vec![7; 1024]),
         callback_url: None,
         reply_to: None,
+        retry_of: None,
     }))
 }
 

@@ -9,8 +9,8 @@ use crate::limits::ID_BYTES_MAX;
 /// Names below this prefix belong to the hub.
 pub const RESERVED_PREFIX: &str = "hub.";
 /// The hub's own capabilities that `*` does not cover: they change what others see.
-pub const OPERATOR_CAPABILITIES: [&str; 3] =
-    ["hub.agents.disconnect", "hub.agents.drain", "hub.config.reload"];
+pub const OPERATOR_CAPABILITIES: [&str; 4] =
+    ["hub.agents.disconnect", "hub.agents.drain", "hub.config.reload", "hub.tasks.retry"];
 
 /// What is wrong with a name or a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -146,7 +146,7 @@ old = "a.b"
         let expected = "\
 ok: agents on 127.0.0.1:7443, http 127.0.0.1:7080, metrics off, policy version 3 with 2 rules and 1 aliases
 rule 1: spiffe://d/agent/a as the name in its certificate; provides a.b, everything below c. (but not c); \
-calls everything (but not hub.agents.disconnect, hub.agents.drain and hub.config.reload), everything below hub. (but not hub)
+calls everything (but not hub.agents.disconnect, hub.agents.drain, hub.config.reload and hub.tasks.retry), everything below hub. (but not hub)
 rule 2: spiffe://d/agent/a as x, y; provides nothing; calls nothing
 warning: rule 2 never counts: rule 1 matches the same first
 any other identity: unauthorized
@@ -174,7 +174,10 @@ alias old: a.b
         let cases = [
             ("a.b", "a.b"),
             ("a.*", "everything below a. (but not a)"),
-            ("*", "everything (but not hub.agents.disconnect, hub.agents.drain and hub.config.reload)"),
+            (
+                "*",
+                "everything (but not hub.agents.disconnect, hub.agents.drain, hub.config.reload and hub.tasks.retry)",
+            ),
             ("hub.*", "everything below hub. (but not hub)"),
             (
                 "hub.agents.*",

@@ -26,6 +26,7 @@ pub(super) fn task(number: u64) -> NewTask {
         call: Bytes::from(format!("call {number}")),
         callback_url: None,
         reply_to: None,
+        retry_of: None,
     }
 }
 

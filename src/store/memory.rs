@@ -7,8 +7,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, CallbackRow, Change, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow,
-    TaskState,
+    Answer, CallbackRow, Change, Kept, Moved, NewTask, OpenTask, Question, StoredCall, TaskEnd, TaskId,
+    TaskRow, TaskState,
 };
 use bytes::Bytes;
 
@@ -86,6 +86,7 @@ impl Task {
             outcome: self.end.as_ref().map(|end| end.outcome.into()),
             end: None,
             callback: None,
+            retry_of: self.new.retry_of,
         }
     }
 
@@ -274,6 +275,11 @@ impl Store for MemoryStore {
             Question::Task { whose, task } => {
                 let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
                 Answer::Task(task.map(|task| Box::new(task.row_in_full())))
+            }
+            Question::Call { whose, task } => {
+                let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
+                let call = |task: &Task| StoredCall { task: task.new.clone(), state: task.moved.state };
+                Answer::Call(task.map(|task| Box::new(call(task))))
             }
             Question::Tasks { whose, state, capability, before, most } => {
                 let newest = self.tasks.values().rev();

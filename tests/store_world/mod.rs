@@ -33,6 +33,7 @@ pub(crate) fn task(number: u64) -> NewTask {
         call: Bytes::from(format!("call {number}")),
         callback_url: None,
         reply_to: None,
+        retry_of: None,
     }
 }
 

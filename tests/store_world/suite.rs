@@ -3,8 +3,8 @@
 use agent_reach::callbacks::Busy;
 use agent_reach::store::{BlockWriter, KeptKey, Store, SweepBounds, restore};
 use agent_reach_core::{
-    Answer, CallId, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskEnd, TaskId, TaskRow,
-    TaskState, Whose,
+    Answer, CallId, Change, Holder, Kept, Moved, NewTask, OpenTask, Question, StoredCall, TaskEnd, TaskId,
+    TaskRow, TaskState, Whose,
 };
 use bytes::Bytes;
 
@@ -142,12 +142,39 @@ pub(crate) fn a_task_is_shown_to_its_owner_alone(lives: &mut dyn Lives) {
         outcome: Some("completed".into()),
         end: Some(Bytes::from("end 2")),
         callback: None,
+        retry_of: None,
     };
     assert_eq!(one(store, IDENTITY, 2), Some(row));
     let open = one(store, IDENTITY, 1).unwrap();
     assert_eq!((open.state, open.outcome, open.end), (TaskState::Queued, None, None));
     assert_eq!(one(store, "spiffe://d/agent/other", 2), None);
     assert_eq!(one(store, IDENTITY, 3), None);
+}
+
+pub(crate) fn an_ended_task_s_call_is_kept_for_as_long_as_the_task_and_read_by_whom_it_concerns(
+    lives: &mut dyn Lives,
+) {
+    fn call(store: &mut dyn Store, whose: Whose) -> Option<StoredCall> {
+        let Answer::Call(stored) = store.answer(&Question::Call { whose, task: id(2) }).unwrap() else {
+            panic!("no such answer")
+        };
+        stored.map(|stored| *stored)
+    }
+    let own = || Whose::One(IDENTITY.into());
+    let again = NewTask { retry_of: Some(id(1)), ..task(2) };
+    let stored = |state| Some(StoredCall { task: again.clone(), state });
+    let store = lives.open();
+    write(store, [new(again.clone())]);
+    assert_eq!(call(store, own()), stored(TaskState::Queued));
+    let failed = TaskEnd { outcome: "timeout", ..end(2) };
+    write(lives.open(), [ended(failed)]);
+    let store = lives.open();
+    assert_eq!(call(store, own()), stored(TaskState::Failed));
+    assert_eq!(call(store, Whose::Everybodys), stored(TaskState::Failed));
+    assert_eq!(call(store, Whose::One("spiffe://d/agent/other".into())), None);
+    assert_eq!(one(store, IDENTITY, 2).unwrap().retry_of, Some(id(1)));
+    store.sweep(20_000, bounds(9)).unwrap();
+    assert_eq!(call(store, own()), None);
 }
 
 pub(crate) fn tasks_are_listed_newest_first_and_filtered(lives: &mut dyn Lives) {

@@ -196,16 +196,17 @@ impl Hub {
         }
         match outcome {
             Outcome::Completed => self.counters.calls_completed += 1,
-            Outcome::Failed(_) => self.counters.calls_failed += 1,
+            Outcome::Failed(code) => self.counters.call_failed(code),
         }
+        let times = self.note_times(turn.now, &call);
         let record = self.record_of(turn.now, &call, target);
         turn.fx.facts.push(Fact::CallEnded {
             capability: Some(Arc::clone(&call.capability)),
             mode: call.mode,
             outcome,
-            accept_us: call.accepted_at.map(|at| at.micros_since(call.started)),
-            process_us: call.accepted_at.map(|at| turn.now.micros_since(at)),
-            total_us: turn.now.micros_since(call.started),
+            accept_us: times.accept,
+            process_us: times.process,
+            total_us: times.total,
             record,
         });
         if let Some(span) = call.span.take() {
@@ -427,6 +428,7 @@ impl Hub {
             trace: None,
             by_hub: false,
         });
+        self.announce_refused(turn, key, (call_id, &request_id, &capability), refusal);
         self.traces.push(Trace { number, request_id, caller, capability, started: turn.now, log });
         record
     }
@@ -439,7 +441,7 @@ impl Hub {
         refusal: &Refusal,
         record: Option<CallRecord>,
     ) {
-        self.counters.calls_failed += 1;
+        self.counters.call_failed(refusal.failure.code);
         turn.fx.facts.push(Fact::CallEnded {
             capability,
             mode,

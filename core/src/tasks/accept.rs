@@ -20,6 +20,13 @@ const STORING_MAX: usize = 16_384;
 /// What `reply_to` begins with.
 const INBOX: &str = "agent:";
 
+/// Whose a new task is, and what it comes from.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) identity: Arc<str>,
+    pub(super) retry_of: Option<TaskId>,
+}
+
 /// The agent_id in `reply_to`.
 pub(super) fn inbox_of(reply_to: &str) -> Option<&str> {
     reply_to.strip_prefix(INBOX).filter(|agent| names::is_agent_id(agent))
@@ -47,10 +54,21 @@ impl Hub {
         Ok(url.map(Into::into))
     }
 
-    /// Whether there is room for one more, and a store that takes it.
+    /// Whether there is room for one more of this agent's, and a store that takes it.
     pub(crate) fn make_room_for_task(
         &self,
         key: usize,
+        asking: &Asking<'_>,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
+        let identity = self.registry.agents.get(key).map_or("", |agent| &agent.identity);
+        self.make_room_for_task_of(identity, asking, bytes)
+    }
+
+    /// The same for an identity that need not be here.
+    pub(super) fn make_room_for_task_of(
+        &self,
+        identity: &str,
         asking: &Asking<'_>,
         bytes: usize,
     ) -> Result<(), Refusal> {
@@ -74,8 +92,7 @@ impl Hub {
         if self.tasks.bytes + cost > self.settings.task_bytes {
             return Err(Failure::overloaded("the open tasks of all together fill their bound").into());
         }
-        let identity = self.registry.agents.get(key).map(|agent| &agent.identity);
-        let own = identity.and_then(|identity| self.tasks.by_owner.get(identity)).copied().unwrap_or(0);
+        let own = self.tasks.by_owner.get(identity).copied().unwrap_or(0);
         if own + cost > self.settings.task_bytes / OWNER_SHARE {
             return Err(Failure::overloaded("the open tasks of this identity fill its share").into());
         }
@@ -88,19 +105,38 @@ impl Hub {
         turn: &mut Turn<'_>,
         call_index: usize,
         asking: &Asking<'_>,
-        (message, body): (&Bytes, Option<&[u8]>),
+        message: (&Bytes, Option<&[u8]>),
         fingerprint: Fingerprint,
         callback_url: Option<Arc<str>>,
     ) {
+        let owner = self.calls.get(call_index).and_then(|call| self.registry.agents.get(call.owner.0));
+        let identity = owner.map_or_else(|| "".into(), |agent| Arc::clone(&agent.identity));
+        let origin = Origin { identity, retry_of: None };
+        self.store_task_of(turn, call_index, asking, message, fingerprint, callback_url, origin);
+    }
+
+    /// The same for an owner that need not be here.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one CALL, read once, and where it comes from"
+    )]
+    pub(super) fn store_task_of(
+        &mut self,
+        turn: &mut Turn<'_>,
+        call_index: usize,
+        asking: &Asking<'_>,
+        (message, body): (&Bytes, Option<&[u8]>),
+        fingerprint: Fingerprint,
+        callback_url: Option<Arc<str>>,
+        Origin { identity, retry_of }: Origin,
+    ) -> Option<TaskId> {
         self.keep_asked(call_index, asking, body);
         let created = self.unix(turn.now);
         let id = TaskId::new(created, self.rng.next(), self.rng.next());
-        let Some(call) = self.calls.get_mut(call_index) else { return };
-        let agent = self.registry.agents.get(call.owner.0);
-        let identity = agent.map_or_else(|| "".into(), |agent| Arc::clone(&agent.identity));
+        let call = self.calls.get_mut(call_index)?;
         let reply_to: Option<Arc<str>> = asking.reply_to.and_then(inbox_of).map(Into::into);
         let bytes = call.given.len() + TASK_BYTES;
-        call.task = Some(Box::new(Task {
+        let own = Task {
             id,
             text: id.to_string().into(),
             identity: Arc::clone(&identity),
@@ -112,10 +148,13 @@ impl Hub {
             reply_to: reply_to.clone(),
             callback: asking.callback_url.is_some(),
             bytes,
-        }));
+            retry_of,
+        };
+        self.tasks.enter(&own, call_index);
+        call.task = Some(Box::new(own));
         let new = NewTask {
             id,
-            identity: Arc::clone(&identity),
+            identity,
             agent: Arc::clone(&call.caller),
             request_id: Arc::clone(&call.request_id),
             capability: Arc::clone(&call.capability),
@@ -127,15 +166,17 @@ impl Hub {
             call: Bytes::copy_from_slice(message),
             callback_url,
             reply_to,
+            retry_of,
         };
-        self.tasks.enter(id, call_index, &identity, bytes);
         self.tasks.storing += 1;
         self.change_then(turn, Change::Task(Box::new(new)), After::Accept(id));
+        Some(id)
     }
 
     /// The store has a new task: it is accepted, and looks for who can take it.
     pub(super) fn task_stored(&mut self, turn: &mut Turn<'_>, id: TaskId) {
         self.tasks.storing = self.tasks.storing.saturating_sub(1);
+        self.say_retried(turn, id, Ok(()));
         let Some(index) = self.tasks.find(id) else { return };
         let Some(call) = self.calls.get_mut(index) else { return };
         let Some(task) = &mut call.task else { return };
@@ -152,6 +193,8 @@ impl Hub {
     /// The store could not write a new task: it never was.
     pub(super) fn task_refused(&mut self, turn: &mut Turn<'_>, id: TaskId, reason: &str) {
         self.tasks.storing = self.tasks.storing.saturating_sub(1);
+        let failure = Failure::overloaded(&format!("the task could not be stored: {reason}"));
+        self.say_retried(turn, id, Err(failure.clone()));
         let Some(index) = self.tasks.find(id) else { return };
         let Some(task) = self.calls.get_mut(index).and_then(|call| call.task.take()) else { return };
         self.tasks.leave(&task);
@@ -168,7 +211,7 @@ impl Hub {
                 agent.tasks = agent.tasks.saturating_sub(1);
             }
         }
-        self.settle(turn, index, Failure::overloaded(&format!("the task could not be stored: {reason}")));
+        self.settle(turn, index, failure);
     }
 
     /// Says to one who waits that the task is accepted.

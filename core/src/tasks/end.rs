@@ -65,6 +65,7 @@ impl Hub {
                 outcome: Some(outcome.as_str().into()),
                 end: None,
                 callback: None,
+                retry_of: task.retry_of,
             },
             identity: Arc::clone(&task.identity),
             reply_to: task.reply_to.clone(),

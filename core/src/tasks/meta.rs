@@ -8,6 +8,7 @@ use agent_reach_protocol::names::Pattern;
 use agent_reach_protocol::{Call as Asking, ErrorCode};
 use serde::{Deserialize, Serialize};
 
+use super::retry::{RETRY, still_open};
 use super::view::TaskView;
 use super::writing::{Waiter, Waits};
 use crate::calls::Refusal;
@@ -40,7 +41,7 @@ struct TaskFilter {
 /// who may ask the hub for everything is not thereby to read what others were told.
 pub const ALL_TASKS: &str = "hub.tasks.all";
 
-fn sees_all(agent: &Agent) -> bool {
+pub(super) fn sees_all(agent: &Agent) -> bool {
     let is_it = |pattern: &Pattern| matches!(pattern, Pattern::Name(name) if name.as_str() == ALL_TASKS);
     agent.grant.call.iter().any(is_it) && agent.may_call(ALL_TASKS)
 }
@@ -95,7 +96,9 @@ pub(crate) enum Query {
     Get,
     /// Of a task that is not open any more.
     Cancel,
-    /// The same.
+    /// The CALL of a task that has ended, which is to be made again.
+    Retry,
+    /// Of a task that is not open any more.
     Watch(Box<Watch>),
 }
 
@@ -110,7 +113,7 @@ struct Cancelled<'a> {
 }
 
 /// One answer for a task that is not there and for one that is another's.
-fn unknown_task() -> Refusal {
+pub(super) fn unknown_task() -> Refusal {
     Refusal::invalid("task_id", "task_id names no task of yours")
 }
 
@@ -156,8 +159,17 @@ impl Hub {
             }
             _ => {
                 let task = task_of(read_text(body, "task_id")?)?;
-                let whose = whose(agent, read::<OneTask>(body)?.all)?;
+                // Who operates on tasks means everybody's where it may.
+                let all = read::<OneTask>(body)?.all || (name == RETRY && sees_all(agent));
+                let whose = whose(agent, all)?;
                 match (name, self.open_task(&whose, task)) {
+                    (RETRY, Some(_)) => Err(still_open()),
+                    (RETRY, None) => {
+                        let question = Question::Call { whose, task };
+                        self.ask_store(turn, key, asking, question, |waiter| {
+                            Waits::Query(waiter, Query::Retry)
+                        })
+                    }
                     ("hub.tasks.cancel", Some(index)) => self.cancel_task(turn, key, asking, task, index),
                     (_, Some(index)) => {
                         let Some(call) = self.calls.get(index) else { return Ok(()) };
@@ -283,6 +295,7 @@ impl Hub {
                 let body = pack(&TaskView::of_row(self.unix(turn.now), &row));
                 self.answer_waiter(turn, waiter, &body);
             }
+            (Query::Retry, Answer::Call(Some(stored))) => self.retry_task(turn, waiter, &stored),
             (Query::Cancel, Answer::Task(Some(row))) => self.cancel_stored(turn, waiter, &row),
             (Query::Watch(watch), Answer::Task(Some(row))) => {
                 let again = watch.clone();

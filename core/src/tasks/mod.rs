@@ -12,6 +12,7 @@ mod keys;
 mod meta;
 mod rest;
 mod restore;
+mod retry;
 mod view;
 mod writing;
 
@@ -48,6 +49,8 @@ pub(crate) struct Task {
     pub(crate) callback: bool,
     /// What it counts among all open tasks.
     pub(crate) bytes: usize,
+    /// The task whose CALL an operator had made again, as this one.
+    pub(crate) retry_of: Option<TaskId>,
 }
 
 /// What one takes beside its messages, counted into what is open.
@@ -83,6 +86,10 @@ pub(crate) struct Tasks {
     returning: BTreeMap<Arc<str>, Vec<TaskId>>,
     /// Questions of those who have one cancelled, and wait for its end.
     cancels: BTreeMap<TaskId, Vec<u64>>,
+    /// Questions of those who have the CALL of a task made again, by the new task, until that is written.
+    retries: BTreeMap<TaskId, u64>,
+    /// Tasks whose CALL is made again, with the open one that does.
+    retried: BTreeMap<TaskId, TaskId>,
     /// Agents for which the store may keep results that they have not confirmed.
     owed: BTreeSet<Arc<str>>,
     /// What agents that are here were sent and have not confirmed.
@@ -138,15 +145,21 @@ impl Tasks {
     }
 
     /// Takes an open task into the books.
-    fn enter(&mut self, id: TaskId, call: usize, identity: &Arc<str>, bytes: usize) {
-        self.by_id.insert(id, call);
-        self.bytes += bytes;
-        *self.by_owner.entry(Arc::clone(identity)).or_default() += bytes;
+    fn enter(&mut self, task: &Task, call: usize) {
+        self.by_id.insert(task.id, call);
+        self.bytes += task.bytes;
+        *self.by_owner.entry(Arc::clone(&task.identity)).or_default() += task.bytes;
+        if let Some(of) = task.retry_of {
+            self.retried.insert(of, task.id);
+        }
     }
 
     /// Takes one out.
     fn leave(&mut self, task: &Task) {
         self.by_id.remove(&task.id);
+        if let Some(of) = task.retry_of {
+            self.retried.remove(&of);
+        }
         self.bytes = self.bytes.saturating_sub(task.bytes);
         if let Some(own) = self.by_owner.get_mut(&task.identity) {
             *own = own.saturating_sub(task.bytes);

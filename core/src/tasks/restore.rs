@@ -42,7 +42,7 @@ impl Hub {
         call.listeners.clear();
         call.keep_ms = task.keep_until.saturating_sub(task.created);
         let cost = call.given.len() + TASK_BYTES;
-        call.task = Some(Box::new(Task {
+        let own = Task {
             id: task.id,
             text: task.id.to_string().into(),
             identity: Arc::clone(&task.identity),
@@ -54,12 +54,14 @@ impl Hub {
             reply_to: task.reply_to.clone(),
             callback: task.callback_url.is_some(),
             bytes: cost,
-        }));
+            retry_of: task.retry_of,
+        };
+        self.tasks.enter(&own, index);
+        call.task = Some(Box::new(own));
         let budget_at = self.moment(task.budget_until);
         let Some(call) = self.calls.get_mut(index) else { return };
         call.budget_at = budget_at;
         call.wait_until = budget_at;
-        self.tasks.enter(task.id, index, &task.identity, cost);
         self.tasks.moved(None, Some(moved.state));
         if budget_at <= now {
             let failure = Failure::new(ErrorCode::BudgetExhausted, "the total budget of the task is spent");

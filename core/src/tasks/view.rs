@@ -33,6 +33,9 @@ pub(crate) struct TaskView<'a> {
     budget_left_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'a str>,
+    /// The task whose CALL this one makes again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_of: Option<String>,
     /// Of one task only.
     #[serde(flatten)]
     details: Option<Details>,
@@ -155,6 +158,7 @@ impl<'a> TaskView<'a> {
             unchanged_ms: unix.saturating_sub(task.updated),
             budget_left_ms: Some(call.budget_at.ms_since(turn.now)),
             outcome: None,
+            retry_of: task.retry_of.map(|of| of.to_string()),
             details: None,
         }
     }
@@ -192,6 +196,7 @@ impl<'a> TaskView<'a> {
             unchanged_ms: unix.saturating_sub(row.updated),
             budget_left_ms: None,
             outcome: row.outcome.as_deref(),
+            retry_of: row.retry_of.map(|of| of.to_string()),
             details,
         }
     }

@@ -55,6 +55,8 @@ pub(crate) enum Waits {
     Query(Waiter, Query),
     /// A `hub.tasks.cancel` of an open task: no answer of the store, but the task's end.
     Cancel(Waiter),
+    /// A `hub.tasks.retry` of this task: no answer of the store, but the writing of the new one.
+    Retry(Waiter, TaskId),
     /// A `hub.config.reload`, which the shell answers and not the store.
     Reload(Waiter),
     /// An agent that is owed results.
@@ -68,6 +70,7 @@ impl Waits {
             | Self::Replay(waiter)
             | Self::Query(waiter, _)
             | Self::Cancel(waiter)
+            | Self::Retry(waiter, _)
             | Self::Reload(waiter) => Some(waiter),
             Self::Owed(_) => None,
         }
@@ -297,6 +300,7 @@ impl Hub {
                 | Waits::Replay(waiter)
                 | Waits::Query(waiter, _)
                 | Waits::Cancel(waiter)
+                | Waits::Retry(waiter, _)
                 | Waits::Reload(waiter),
                 Answer::Unreadable,
             ) => {
@@ -309,7 +313,11 @@ impl Hub {
             (Waits::Replay(waiter), Answer::Task(row)) => self.on_replay(turn, &waiter, row.as_deref()),
             (Waits::Query(waiter, query), answer) => self.on_query(turn, &waiter, query, answer),
             (
-                Waits::Key(waiter, _) | Waits::Replay(waiter) | Waits::Cancel(waiter) | Waits::Reload(waiter),
+                Waits::Key(waiter, _)
+                | Waits::Replay(waiter)
+                | Waits::Cancel(waiter)
+                | Waits::Retry(waiter, _)
+                | Waits::Reload(waiter),
                 _,
             ) => {
                 let failure = Failure::new(ErrorCode::Internal, "the store answered another question");

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, Ask, Change, Effects, Kept, Moved, NewTask, Now, Question, StoreNews, TaskEnd, TaskId, TaskRow,
-    TaskState,
+    Answer, Ask, Change, Effects, Kept, Moved, NewTask, Now, Question, StoreNews, StoredCall, TaskEnd,
+    TaskId, TaskRow, TaskState,
 };
 use bytes::Bytes;
 
@@ -85,6 +85,7 @@ impl Stored {
             outcome: end.map(|end| end.outcome.into()),
             end: end.filter(|_| with_end).map(|end| end.end.clone()),
             callback: None,
+            retry_of: self.new.retry_of,
         }
     }
 }
@@ -229,6 +230,12 @@ impl Store {
             Question::Task { whose, task } => {
                 let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
                 Answer::Task(task.map(|task| Box::new(task.row(true))))
+            }
+            Question::Call { whose, task } => {
+                let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
+                let stored =
+                    |task: &Stored| StoredCall { task: task.new.clone(), state: task.row(false).state };
+                Answer::Call(task.map(|task| Box::new(stored(task))))
             }
             Question::Tasks { whose, state, capability, before, most } => {
                 let newest_first = self.tasks.values().rev();

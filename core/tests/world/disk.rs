@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_reach_core::{
     Answer, Ask, CallbackRow, Change, Effects, Hub, Input, Kept, KeptCall, Moved, NewTask, Now, OpenTask,
-    Policy, Question, Settings, StoreNews, TaskEnd, TaskId, TaskRow, TaskState,
+    Policy, Question, Settings, StoreNews, StoredCall, TaskEnd, TaskId, TaskRow, TaskState,
 };
 
 use super::World;
@@ -118,6 +118,12 @@ impl Disk {
                 let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
                 Answer::Task(task.map(|task| Box::new(row(task, true))))
             }
+            Question::Call { whose, task } => {
+                let task = self.tasks.get(task).filter(|task| whose.is(&task.new.identity));
+                let stored =
+                    |task: &StoredTask| StoredCall { task: task.new.clone(), state: row(task, false).state };
+                Answer::Call(task.map(|task| Box::new(stored(task))))
+            }
             Question::Tasks { whose, state, capability, before, most } => {
                 let tasks = self.tasks.values().rev().filter(|task| {
                     whose.is(&task.new.identity)
@@ -158,6 +164,7 @@ fn row(task: &StoredTask, with_end: bool) -> TaskRow {
             outcome: Some("503".into()),
             next: Some(1_000_000),
         }),
+        retry_of: task.new.retry_of,
     }
 }
 

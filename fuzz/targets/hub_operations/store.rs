@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_reach_core::{
     Answer, Ask, Change, Effects, Holder, Hub, Input, Kept, Moved, NewTask, OpenTask, Question, StoreNews,
-    TaskEnd, TaskId, TaskRow, TaskState,
+    StoredCall, TaskEnd, TaskId, TaskRow, TaskState,
 };
 use agent_reach_protocol::{CallResult, ResultStatus, encode};
 use bytes::Bytes;
@@ -83,6 +83,7 @@ impl Store {
                 Answer::Owed(ends.take(3).collect())
             }
             Question::Task { task, .. } => Answer::Task(self.rows.get(task).map(|row| Box::new(row.shown()))),
+            Question::Call { task, .. } => Answer::Call(self.rows.get(task).map(|row| Box::new(row.call()))),
             Question::Tasks { .. } => Answer::Tasks(self.rows.values().map(Row::shown).collect()),
         }
     }
@@ -103,7 +104,13 @@ impl Row {
             outcome: self.end.as_ref().map(|end| end.outcome.into()),
             end: self.end.as_ref().map(|end| end.end.clone()),
             callback: None,
+            retry_of: self.new.retry_of,
         }
+    }
+
+    fn call(&self) -> StoredCall {
+        let state = if self.end.is_some() { TaskState::Failed } else { self.moved.state };
+        StoredCall { task: self.new.clone(), state }
     }
 }
 
@@ -126,6 +133,7 @@ fn some_row(id: TaskId, script: &mut Script<'_>) -> TaskRow {
         outcome: script.maybe(&["completed", "cancelled"]).map(Into::into),
         end: script.maybe(&[()]).map(|()| some_end()),
         callback: None,
+        retry_of: None,
     }
 }
 
@@ -261,6 +269,7 @@ impl<'a> World<'a> {
             call,
             callback_url: script.maybe(&["https://x.test/"]).map(Into::into),
             reply_to: script.maybe(&AGENTS).map(Into::into),
+            retry_of: None,
         };
         OpenTask { task: new, moved }
     }

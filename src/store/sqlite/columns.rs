@@ -57,6 +57,11 @@ pub(super) fn task(row: &Row<'_>, column: usize) -> Result<TaskId, StoreError> {
     bits(row, column).map(TaskId::from_bits)
 }
 
+pub(super) fn optional_task(row: &Row<'_>, column: usize) -> Result<Option<TaskId>, StoreError> {
+    let bits: Option<[u8; 16]> = row.get(column)?;
+    Ok(bits.map(|bits| TaskId::from_bits(u128::from_be_bytes(bits))))
+}
+
 pub(super) fn unsigned(row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
     let value: i64 = row.get(column)?;
     u64::try_from(value).map_err(|_| corrupt("a number"))

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use agent_reach_core::{
-    Answer, CallbackRow, Holder, Kept, Moved, NewTask, OpenTask, Question, TaskId, TaskRow, TaskState, Whose,
+    Answer, CallbackRow, Holder, Kept, Moved, NewTask, OpenTask, Question, StoredCall, TaskId, TaskRow,
+    TaskState, Whose,
 };
 use rusqlite::{Connection, Row, params};
 
 use super::columns::{
-    Texts, bits, bytes, id, number, optional_text, parted, state, state_of, str_of, task, text, unsigned,
+    Texts, bits, bytes, id, number, optional_task, optional_text, parted, state, state_of, str_of, task,
+    text, unsigned,
 };
 use crate::store::{KeptKey, RecordBlock, StoreError};
 
@@ -19,6 +21,7 @@ pub(super) fn answer(connection: &Connection, question: &Question) -> Result<Ans
         }
         Question::Owed { agent, after, most } => Answer::Owed(owed(connection, agent, *after, *most)?),
         Question::Task { whose, task } => Answer::Task(one(connection, whose, *task)?.map(Box::new)),
+        Question::Call { whose, task } => Answer::Call(call(connection, whose, *task)?.map(Box::new)),
         Question::Tasks { whose, state, capability, before, most } => {
             Answer::Tasks(list(connection, whose, *state, capability.as_deref(), *before, *most)?)
         }
@@ -78,7 +81,7 @@ fn owed(
 
 /// The columns of a [`TaskRow`].
 const SHOWN: &str = "t.id, t.state, t.agent, t.request_id, t.capability, t.created, t.updated, t.attempt,
-    t.holder_agent, t.outcome";
+    t.holder_agent, t.outcome, t.retry_of";
 
 fn shown(row: &Row<'_>) -> Result<TaskRow, StoreError> {
     Ok(TaskRow {
@@ -94,6 +97,7 @@ fn shown(row: &Row<'_>) -> Result<TaskRow, StoreError> {
         outcome: optional_text(row, 9)?,
         end: None,
         callback: None,
+        retry_of: optional_task(row, 10)?,
     })
 }
 
@@ -106,13 +110,13 @@ fn one(connection: &Connection, whose: &Whose, asked: TaskId) -> Result<Option<T
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params![id(asked), owner(whose)])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let end = row.get_ref(10)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
-    let callback = match optional_text(row, 11)? {
+    let end = row.get_ref(11)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
+    let callback = match optional_text(row, 12)? {
         Some(url) => Some(CallbackRow {
             url,
-            attempts: row.get(12)?,
-            outcome: optional_text(row, 13)?,
-            next: row.get::<_, Option<i64>>(14)?.map(|next| next.max(0).cast_unsigned()),
+            attempts: row.get(13)?,
+            outcome: optional_text(row, 14)?,
+            next: row.get::<_, Option<i64>>(15)?.map(|next| next.max(0).cast_unsigned()),
         }),
         None => None,
     };
@@ -160,12 +164,31 @@ fn list(
     Ok(found)
 }
 
+/// The columns of an [`OpenTask`].
+const WHOLE: &str =
+    "t.id, t.identity, t.agent, t.request_id, t.capability, t.fingerprint, t.keep_until, t.created,
+    t.budget_until, c.call, t.callback_url, t.reply_to, t.updated, t.state, t.attempt, t.holder_agent,
+    t.holder_instance, t.holder_idempotent, t.retry_of";
+
+/// A task as it was accepted, whatever has become of it.
+fn call(connection: &Connection, whose: &Whose, asked: TaskId) -> Result<Option<StoredCall>, StoreError> {
+    let sql = format!(
+        "SELECT {WHOLE} FROM tasks t JOIN task_calls c ON c.seq = t.seq
+            WHERE t.id = ?1 AND (?2 IS NULL OR t.identity = ?2)"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![id(asked), owner(whose)])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let OpenTask { task, moved } = open_task(row, &mut Texts::default())?;
+    Ok(Some(StoredCall { task, state: moved.state }))
+}
+
 pub(super) fn open_tasks(connection: &Connection, each: &mut dyn FnMut(OpenTask)) -> Result<(), StoreError> {
-    let sql = "SELECT t.id, t.identity, t.agent, t.request_id, t.capability, t.fingerprint, t.keep_until, t.created,
-            t.budget_until, c.call, t.callback_url, t.reply_to, t.updated, t.state, t.attempt, t.holder_agent,
-            t.holder_instance, t.holder_idempotent
-        FROM tasks t INDEXED BY tasks_open JOIN task_calls c ON c.seq = t.seq WHERE t.expires IS NULL ORDER BY t.id";
-    let mut statement = connection.prepare(sql)?;
+    let sql = format!(
+        "SELECT {WHOLE} FROM tasks t INDEXED BY tasks_open JOIN task_calls c ON c.seq = t.seq
+            WHERE t.expires IS NULL ORDER BY t.id"
+    );
+    let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query(())?;
     let mut texts = Texts::default();
     while let Some(row) = rows.next()? {
@@ -198,6 +221,7 @@ fn open_task(row: &Row<'_>, texts: &mut Texts) -> Result<OpenTask, StoreError> {
             call: bytes(row, 9)?,
             callback_url: optional_text(row, 10)?,
             reply_to: optional_text(row, 11)?,
+            retry_of: optional_task(row, 18)?,
         },
         moved: Moved {
             task: id,

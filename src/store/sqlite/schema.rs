@@ -5,14 +5,14 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::store::{StoreError, StoreErrorKind};
 
 /// Marks a file as ours (`PRAGMA application_id`): "ArSt".
-const APPLICATION: i32 = 0x4172_5374;
+pub(super) const APPLICATION: i32 = 0x4172_5374;
 
 /// One after the other, each from the version of its place to the next. Those that were released never change.
-const MIGRATIONS: [&str; 1] = [V1];
+const MIGRATIONS: [&str; 2] = [V1, V2];
 
 /// Bodies stand apart: a row that changes is written anew as a whole. `tasks.expires` is set with the end, so the partial
 /// indexes hold the few rows that are looked for. A `key` of an open task is kept without an end.
-const V1: &str = "
+pub(super) const V1: &str = "
 CREATE TABLE tasks (
     seq INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
@@ -71,6 +71,9 @@ INSERT INTO counts (name, n) VALUES
     ('records', 0), ('record_bytes', 0);
 CREATE TABLE probe (id INTEGER PRIMARY KEY, filler BLOB NOT NULL);
 ";
+
+/// Which task's CALL an operator had made again.
+const V2: &str = "ALTER TABLE tasks ADD COLUMN retry_of BLOB";
 
 /// The newest version.
 pub(super) const VERSION: usize = MIGRATIONS.len();

@@ -21,6 +21,30 @@ fn a_statement_is_not_compiled_again_for_another_value() {
 }
 
 #[test]
+fn a_file_of_the_first_version_is_brought_up_with_what_is_in_it() {
+    let home = tempfile::tempdir().unwrap();
+    let options = StoreOptions::new(home.path().join("store.db"));
+    let old = Connection::open(&options.path).unwrap();
+    old.execute_batch(schema::V1).unwrap();
+    old.pragma_update(None, "application_id", schema::APPLICATION).unwrap();
+    old.pragma_update(None, "user_version", 1).unwrap();
+    let sql = "INSERT INTO tasks (id, identity, agent, request_id, capability, fingerprint, keep_until, created, budget_until,
+            state, attempt, updated) VALUES (zeroblob(16), 'i', 'a', 'r', 'c', zeroblob(16), 1, 1, 1, 0, 0, 1);
+        INSERT INTO task_calls SELECT seq, x'01' FROM tasks;
+        INSERT INTO keys (identity, request_id, fingerprint, until, open, task)
+            VALUES ('i', 'r', zeroblob(16), 1, 1, zeroblob(16));
+        UPDATE counts SET n = 1 WHERE name = 'QUEUED'";
+    old.execute_batch(sql).unwrap();
+    drop(old);
+    let mut store = SqliteFile::take(&options).unwrap().open_writer().unwrap();
+    let mut open = Vec::new();
+    store.open_tasks(&mut |task| open.push(task)).unwrap();
+    assert_eq!(open.len(), 1);
+    assert_eq!((open[0].task.retry_of, &open[0].task.call[..]), (None, &[1][..]));
+    assert_eq!(store.check().unwrap(), [""; 0]);
+}
+
+#[test]
 fn a_log_of_which_something_is_always_read_begins_anew_and_is_not_cut_off() {
     let home = tempfile::tempdir().unwrap();
     let file = SqliteFile::take(&StoreOptions::new(home.path().join("store.db"))).unwrap();

@@ -55,8 +55,8 @@ pub(super) fn apply(connection: &Connection, change: &Change, tally: &mut Tally)
 fn insert(connection: &Connection, task: &NewTask, tally: &mut Tally) -> Result<bool, StoreError> {
     let sql =
         "INSERT INTO tasks (id, identity, agent, request_id, capability, fingerprint, keep_until, created,
-            budget_until, callback_url, callback_host, reply_to, state, attempt, updated)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0, 0, ?8) ON CONFLICT (id) DO NOTHING";
+            budget_until, callback_url, callback_host, reply_to, retry_of, state, attempt, updated)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0, 0, ?8) ON CONFLICT (id) DO NOTHING";
     let new = connection.prepare_cached(sql)?.execute(params![
         id(task.id),
         task.identity,
@@ -70,6 +70,7 @@ fn insert(connection: &Connection, task: &NewTask, tally: &mut Tally) -> Result<
         task.callback_url,
         task.callback_url.as_deref().map(host_of),
         task.reply_to,
+        task.retry_of.map(id),
     ])?;
     if new == 0 {
         return Ok(false);
@@ -107,6 +108,7 @@ pub(super) fn try_task(connection: &Connection, tally: &mut Tally) -> Result<(),
         call: bytes::Bytes::new(),
         callback_url: None,
         reply_to: None,
+        retry_of: None,
     };
     insert(connection, &task, tally)?;
     let sql = "SELECT seq FROM tasks WHERE id = ?1";

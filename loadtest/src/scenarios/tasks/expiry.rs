@@ -104,6 +104,7 @@ fn task(number: u64, now: u64, body: &[u8]) -> [Change; 3] {
         call: submit(caller, number, 0, body),
         callback_url: None,
         reply_to: None,
+        retry_of: None,
     };
     let end = TaskEnd {
         task: id,
