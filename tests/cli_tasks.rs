@@ -142,6 +142,27 @@ async fn a_watch_of_one_task_ends_with_it_and_get_shows_its_end() {
 }
 
 #[tokio::test]
+async fn a_task_that_failed_is_made_again_and_the_new_one_is_named() {
+    let hub = patient();
+    let _worker = connected(worker(&hub)).await;
+    let failed = run(&hub, &["call", "test.fail", "1", "--task"]).await;
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    let listed = run(&hub, &["tasks", "--state", "FAILED", "--json"]).await.json();
+    let old = listed["tasks"][0]["task_id"].as_str().expect("a task").to_owned();
+    let again = run(&hub, &["tasks", "retry", &old]).await;
+    assert_eq!((again.code, &*again.stderr), (Some(0), ""), "{again:?}");
+    let new = again.stdout.trim_end();
+    let watched = run(&hub, &["tasks", "watch", new]).await;
+    assert!(watched.stdout.contains("FAILED") && !watched.stdout.contains(&old), "{watched:?}");
+    assert_eq!(run(&hub, &["tasks", "get", new, "--json"]).await.json()["retry_of"], *old);
+    let json = run(&hub, &["tasks", "retry", &old, "--json"]).await;
+    assert_eq!(json.json()["retry_of"], *old, "{json:?}");
+    let unknown = run(&hub, &["tasks", "retry", "00000000-0000-7000-8000-000000000000"]).await;
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.stderr.starts_with("agent-reach tasks: invalid_request: "), "{unknown:?}");
+}
+
+#[tokio::test]
 async fn ctrl_c_leaves_the_task_to_the_hub_and_says_so() {
     let hub = patient();
     let door = Door::new();

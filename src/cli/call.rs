@@ -9,8 +9,8 @@ use clap::Args;
 use super::call_options::{CallOptions, input};
 use super::hub::{self, DONE, FAILED, HubArgs, USAGE};
 use super::output::{self, Detail, Outcome};
+use super::submit;
 use super::table::clean;
-use super::tasks;
 
 /// Arguments of `agent-reach call`.
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ pub fn run(args: &CallArgs) -> ExitCode {
         let call = agent.call::<Payload>(&args.capability, payload).agents(args.agents.iter().cloned());
         let call = args.options.describe(call, args.task);
         let done = if args.task {
-            tasks::submit(call, args).await
+            submit::submit(call, args).await
         } else if args.all || args.agents.len() > 1 {
             fan_out(call, args).await
         } else if args.stream {

@@ -16,6 +16,7 @@ pub mod policy;
 pub mod serve;
 pub mod stats;
 pub mod store;
+mod submit;
 mod table;
 pub mod tail;
 pub mod tasks;

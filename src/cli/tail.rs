@@ -24,7 +24,7 @@ pub struct TailArgs {
     /// Agents that come, go and change
     #[arg(long)]
     pub agents: bool,
-    /// Calls that start and end
+    /// Calls that start and end, or are refused
     #[arg(long)]
     pub calls: bool,
     /// This agent, and calls of this caller
@@ -53,7 +53,11 @@ struct Event {
     reason: Option<String>,
     call: Option<CallRow>,
     outcome: Option<String>,
+    left_out: Option<u64>,
 }
+
+/// A call that did not become one.
+const REFUSED: &str = "call.refused";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -120,6 +124,12 @@ fn lines(event: &Event) -> Vec<String> {
         format!("{name:18}  {}  {}  {offers}", clean(&row.agent_id), clean(&row.status))
     };
     let of_call = |row: &CallRow| {
+        if event.event == REFUSED {
+            let (outcome, reason) = (event.outcome.as_deref(), event.reason.as_deref());
+            let why =
+                format!("{}: {}", clean(outcome.unwrap_or_default()), clean(reason.unwrap_or_default()));
+            return format!("{name:18}  {}  {}  {why}", clean(&row.capability), clean(&row.caller));
+        }
         let way = format!("{} -> {}", clean(&row.caller), clean(&names(&row.targets)));
         let ended = event.outcome.as_ref().map(|outcome| format!("  {}", clean(outcome))).unwrap_or_default();
         let after = if event.outcome.is_some() { format!(" in {}", span(row.age_ms)) } else { String::new() };
@@ -129,6 +139,9 @@ fn lines(event: &Event) -> Vec<String> {
     };
     let mut lines: Vec<String> = event.agents.iter().chain(&event.agent).map(of_agent).collect();
     lines.extend(event.calls.iter().chain(&event.call).map(of_call));
+    if let Some(left_out) = event.left_out {
+        lines.push(format!("{name:18}  {left_out} more were not told"));
+    }
     if let Some(id) = &event.agent_id {
         let reason = clean(event.reason.as_deref().unwrap_or_default());
         lines.push(format!("{name:18}  {}  {reason}", clean(id)));
@@ -169,6 +182,21 @@ mod tests {
         let outcome = Some("completed".to_owned());
         let ended = Event { event: "call.ended".into(), call: Some(call()), outcome, ..Event::default() };
         assert_eq!(lines(&ended), ["call.ended          x.y  c -> a  completed in 7 ms  1-2"]);
+        let refused = Event {
+            event: "call.refused".into(),
+            call: Some(CallRow { mode: String::new(), targets: Vec::new(), ..call() }),
+            outcome: Some("unauthorized".into()),
+            reason: Some("c may not".into()),
+            left_out: Some(9),
+            ..Event::default()
+        };
+        assert_eq!(
+            lines(&refused),
+            [
+                "call.refused        x.y  c  unauthorized: c may not",
+                "call.refused        9 more were not told"
+            ]
+        );
         let now = Event {
             event: "snapshot".into(),
             agents: vec![agent()],

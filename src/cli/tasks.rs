@@ -1,15 +1,12 @@
-//! `agent-reach tasks`, and what `agent-reach call --task` does.
+//! `agent-reach tasks`.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_reach_sdk::{
-    Agent, CallBuilder, CallError, IntoPayload, Payload, TaskEvent, TaskHandle, TaskInfo, TaskWatch,
-};
+use agent_reach_sdk::{Agent, CallError, IntoPayload, Payload, TaskInfo};
 use clap::{Args, Subcommand};
 use rmpv::Value;
 
-use super::call::{self, CallArgs};
 use super::hub::{self, DONE, FAILED, HubArgs};
 use super::output;
 use super::table::{Table, clean, span};
@@ -18,8 +15,6 @@ use super::table::{Table, clean, span};
 const SHOWN: usize = 100;
 /// Most tasks of one page of the hub's list.
 const PAGE: usize = 1000;
-/// How long a result may be on its way after its task has ended.
-const HOMECOMING: Duration = Duration::from_secs(60);
 
 /// Arguments of `agent-reach tasks`.
 #[derive(Debug, Args)]
@@ -49,6 +44,9 @@ pub enum TasksAct {
     Get(OneArgs),
     /// Cancel one; exit 1 when it had ended before
     Cancel(OneArgs),
+    /// Have the CALL of one that failed made again, as a new task of the same owner: for operators. A second run, whatever
+    /// came of the first
+    Retry(OneArgs),
     /// Watch one until it ends, or all of them until Ctrl-C
     Watch(WatchArgs),
 }
@@ -123,6 +121,9 @@ pub fn run(args: &TasksArgs) -> ExitCode {
         }
         Some(TasksAct::Cancel(args)) => {
             hub::run("tasks", &args.hub, FAILED, async |agent| explained(cancel(agent, args).await))
+        }
+        Some(TasksAct::Retry(args)) => {
+            hub::run("tasks", &args.hub, FAILED, async |agent| explained(retry(agent, args).await))
         }
         Some(TasksAct::Watch(args)) => {
             hub::run("tasks", &args.hub, DONE, async |agent| explained(watch(agent, args).await))
@@ -236,6 +237,17 @@ async fn cancel(agent: &Agent, args: &OneArgs) -> Result<u8, CallError> {
     Ok(if cancelled { DONE } else { FAILED })
 }
 
+/// The name of the new task alone, so that it can be handed on to `watch`.
+async fn retry(agent: &Agent, args: &OneArgs) -> Result<u8, CallError> {
+    let answer: Value = agent.call("hub.tasks.retry", map([("task_id", args.id.as_str().into())])).await?;
+    if args.json {
+        output::json(&output::json_of(&answer));
+    } else {
+        output::line(&clean(hub::field(&answer, "task_id").and_then(Value::as_str).unwrap_or("unknown")));
+    }
+    Ok(DONE)
+}
+
 async fn watch(agent: &Agent, args: &WatchArgs) -> Result<u8, CallError> {
     let asked = args.id.as_deref().map(|id| ("task_id", Value::from(id)));
     let mut stream = agent.call::<Payload>("hub.tasks.watch", map(asked)).stream::<Payload>().await?;
@@ -285,83 +297,6 @@ fn step(info: &TaskInfo) -> String {
     let who = info.target.as_deref().map_or(String::new(), |target| format!("  {}", clean(target)));
     let end = info.outcome.as_deref().map_or(String::new(), |outcome| format!("  {}", clean(outcome)));
     format!("{}  {}  {}{who}{end}", clean(&info.task_id), info.state.as_str(), clean(&info.capability))
-}
-
-/// `agent-reach call --task`: submits, and waits unless it is detached.
-pub(super) async fn submit(mut call: CallBuilder<Payload>, args: &CallArgs) -> Result<u8, CallError> {
-    if let Some(url) = &args.callback_url {
-        call = call.callback_url(url);
-    }
-    if let Some(inbox) = &args.reply_to {
-        call = call.reply_to(inbox);
-    }
-    let mut task = call.submit().await?;
-    if args.detach {
-        let id = task.id();
-        if args.json {
-            output::json(&serde_json::json!({ "task_id": id }).to_string());
-        } else {
-            output::line(&clean(id));
-        }
-        return Ok(DONE);
-    }
-    eprintln!("task {} is stored", clean(task.id()));
-    let going = Going(task.id().to_owned());
-    if !follow(&task, args).await? {
-        return Ok(FAILED);
-    }
-    let reply = tokio::time::timeout(HOMECOMING, task.reply()).await;
-    going.ended();
-    match reply {
-        Ok(reply) => reply.map(|reply| call::completed(reply, args)),
-        Err(_) => {
-            eprintln!("agent-reach call: the task has ended, and its result is not here yet");
-            Ok(FAILED)
-        }
-    }
-}
-
-/// Tells people that a task goes on, when waiting for it ends before the task does.
-struct Going(String);
-
-impl Going {
-    fn ended(mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for Going {
-    fn drop(&mut self) {
-        if !self.0.is_empty() {
-            eprintln!("agent-reach call: the task goes on: {}", clean(&self.0));
-        }
-    }
-}
-
-/// Tells each step until the end. `false`: nobody reads stdout any more.
-async fn follow(task: &TaskHandle<Payload>, args: &CallArgs) -> Result<bool, CallError> {
-    let mut watch: TaskWatch = task.watch().await?;
-    while let Some(event) = watch.next().await {
-        match event? {
-            TaskEvent::State(info) => {
-                let who =
-                    info.target.as_deref().map_or(String::new(), |target| format!(" {}", clean(target)));
-                eprintln!("{}{who}", info.state.as_str());
-            }
-            TaskEvent::Progress(said) if args.stream => {
-                let said = output::body_json(&said);
-                let text = if args.json { format!("{{\"progress\":{said}}}") } else { said };
-                if !output::json_line(&text) {
-                    return Ok(false);
-                }
-            }
-            TaskEvent::Progress(said) => {
-                eprintln!("progress {}", clean(&output::layout(&output::body_json(&said), false)));
-            }
-            _ => {}
-        }
-    }
-    Ok(true)
 }
 
 #[cfg(test)]
