@@ -165,8 +165,14 @@ function About({ id, trace }: { id: string; trace: Trace | undefined }): JSX.Ele
             <Fact name="Began">
               <span class="mono">{time(row.began)}</span>
             </Fact>
-            <Fact name="Took">{row.ms === undefined ? "still open" : millis(row.ms)}</Fact>
-            <Fact name="Mode">{row.view.stream ? `${row.view.mode}, stream` : row.view.mode}</Fact>
+            {row.view.state === "refused" ? (
+              <Fact name="Took">refused at once</Fact>
+            ) : (
+              <>
+                <Fact name="Took">{row.ms === undefined ? "still open" : millis(row.ms)}</Fact>
+                <Fact name="Mode">{row.view.stream ? `${row.view.mode}, stream` : row.view.mode}</Fact>
+              </>
+            )}
           </>
         )}
       </Facts>

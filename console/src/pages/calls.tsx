@@ -86,6 +86,7 @@ export function CallsPage(): JSX.Element {
     return found;
   }, [version, key, isLive]);
   const missed = world.calls.seen - frozen.current.seen;
+  const { untold } = world.calls;
   const isWhole = link.isWhole.value;
   return (
     <>
@@ -107,7 +108,7 @@ export function CallsPage(): JSX.Element {
         </button>
         <span class="tools-end" role="status">
           {isLive
-            ? `${count(rows.length)} shown; the newest ${count(ENDED_MAX)} are kept`
+            ? `${count(rows.length)} shown; the newest ${count(ENDED_MAX)} are kept${untold === 0 ? "" : `; ${count(untold)} refused ones too many were not told`}`
             : `standing still; ${count(missed)} ended since`}
         </span>
       </div>

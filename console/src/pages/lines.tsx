@@ -8,7 +8,8 @@ import { Outcome } from "../ui/status.tsx";
 /** One ended call in a short list; `from`: the agent on whose page it stands. */
 export function CallLine({ row, from }: { row: CallRow; from?: string }): JSX.Element {
   const { capability, caller, targets } = row.view;
-  const other = caller === from ? `→ ${targets.join(", ")}` : `${caller} →`;
+  const whom = targets.length === 0 ? "nobody" : targets.join(", ");
+  const other = caller === from ? `→ ${whom}` : `${caller} →`;
   return (
     <li>
       <span class="mono when">{time(row.ended ?? row.began)}</span>
@@ -16,7 +17,7 @@ export function CallLine({ row, from }: { row: CallRow; from?: string }): JSX.El
         <a class="mono" href={to("calls", row.id)}>
           {capability}
         </a>{" "}
-        <span class="mono of">{from === undefined ? `${caller} → ${targets.join(", ")}` : other}</span>
+        <span class="mono of">{from === undefined ? `${caller} → ${whom}` : other}</span>
       </span>
       <Outcome outcome={row.outcome} />
       <span class="number">{millis(row.ms)}</span>

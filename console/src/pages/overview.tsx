@@ -8,7 +8,7 @@ import { clock, useVersion } from "../state/frame.ts";
 import { Histogram } from "../state/histogram.ts";
 import type { Stats } from "../state/views.ts";
 import { Chart, type Line } from "../ui/chart.tsx";
-import { CapabilityLink } from "../ui/facts.tsx";
+import { AgentLink, CapabilityLink } from "../ui/facts.tsx";
 import { bytes, count, micros, rate, share } from "../ui/format.ts";
 import { Loading } from "../ui/states.tsx";
 import { Mark, type Tone } from "../ui/status.tsx";
@@ -30,6 +30,7 @@ const LATENCY: Line[] = [
 const DEPTH: Line[] = [
   { label: "open calls", colour: "--accent", isFilled: true },
   { label: "in flight at agents", colour: "--busy", dash: [4, 3] },
+  { label: "waiting", colour: "--warn" },
 ];
 const MEMORY: Line[] = [
   { label: "waiting to be sent", colour: "--accent" },
@@ -91,7 +92,9 @@ function Tiles({ stats, calls }: { stats: Stats; calls: Recent }): JSX.Element {
   const missing = stats.agents_suspect + stats.agents_away;
   const ready = `${count(stats.agents_ready)} ready`;
   const failed = calls.failedShare;
-  const each = stats.connections === 0 ? undefined : (stats.outbound_bytes + stats.open_bytes) / stats.connections;
+  const { resident_bytes: resident, connections } = stats;
+  const each = resident === undefined || connections === 0 ? undefined : resident / connections;
+  const tripped = stats.breakers_open + stats.breakers_half_open;
   return (
     <div class="tiles">
       <Tile name="Connections" note={`hub ${stats.hub}${stats.draining ? ", draining" : ""}`}>
@@ -119,41 +122,46 @@ function Tiles({ stats, calls }: { stats: Stats; calls: Recent }): JSX.Element {
       >
         {share(failed)}
       </Tile>
-      <Tile name="Open calls" href={to("calls", undefined, { show: "open" })} note={`${count(stats.in_flight)} at agents`}>
+      <Tile name="Open calls" href={to("calls", undefined, { show: "open" })} note={`${count(stats.in_flight)} at agents, ${count(stats.waiting)} waiting`}>
         {count(stats.open_calls)}
       </Tile>
-      <Tile name="Buffered per connection" note={`${bytes(stats.outbound_bytes)} to send, ${bytes(stats.open_bytes)} in calls`}>
+      <Tile name="Breakers not closed" note={`${count(stats.breakers_half_open)} on trial`} {...(tripped === 0 ? {} : { tone: "bad" as const })}>
+        {count(tripped)}
+      </Tile>
+      <Tile name="Memory per connection" note={`${bytes(resident)} in all, ${bytes(stats.outbound_bytes + stats.open_bytes)} of it buffered`}>
         {bytes(each)}
       </Tile>
     </div>
   );
 }
 
-function Codes(): JSX.Element {
-  const codes = [...world.calls.codes].sort(([, a], [, b]) => b - a);
-  const total = codes.reduce((sum, [, number]) => sum + number, 0);
+function Codes({ stats }: { stats: Stats }): JSX.Element {
+  const codes = Object.entries(stats.failed_by_code).sort(([, a], [, b]) => b - a);
   return (
     <section class="panel">
       <h2>Errors by code</h2>
-      {codes.length === 0 ? <p class="quiet-line">No call has failed since this page is open.</p> : null}
+      {codes.length === 0 ? <p class="quiet-line">No call has failed since the hub’s start.</p> : null}
       <ul class="lines">
         {codes.slice(0, 12).map(([code, number]) => (
           <li key={code}>
             <a class="mono grow" href={to("calls", undefined, { q: code, show: "failed" })}>
               {code}
             </a>
-            <span class="number of">{share(number / total)}</span>
+            <span class="number of">{share(number / stats.calls_failed)}</span>
             <span class="number">{count(number)}</span>
           </li>
         ))}
       </ul>
-      <p class="note">Since this page is open: {count(world.calls.seen)} calls ended.</p>
+      <p class="note">
+        Since the hub’s start: {count(stats.calls_failed)} of {count(stats.calls_failed + stats.calls_completed)} calls, refused
+        ones included.
+      </p>
     </section>
   );
 }
 
-function Phases(): JSX.Element {
-  const { accept, process, excluded, routed } = world.traces.figures();
+function Phases({ latency }: { latency: Stats["latency"] }): JSX.Element {
+  const { excluded, routed } = world.traces.figures();
   const reasons = [...excluded].sort(([, a], [, b]) => b - a);
   return (
     <section class="panel">
@@ -163,24 +171,25 @@ function Phases(): JSX.Element {
           <tr>
             <th>Phase</th>
             <th class="number">p50</th>
-            <th class="number">p95</th>
+            <th class="number">p90</th>
             <th class="number">p99</th>
           </tr>
         </thead>
         <tbody>
-          {[
-            ["accept", accept] as const,
-            ["process", process] as const,
-          ].map(([name, times]) => (
+          {(["accept", "process", "total"] as const).map((name) => (
             <tr key={name}>
               <td>{name}</td>
-              <td class="number">{micros(times.quantile(0.5))}</td>
-              <td class="number">{micros(times.quantile(0.95))}</td>
-              <td class="number">{micros(times.quantile(0.99))}</td>
+              <td class="number">{micros(latency[name].p50_us)}</td>
+              <td class="number">{micros(latency[name].p90_us)}</td>
+              <td class="number">{micros(latency[name].p99_us)}</td>
             </tr>
           ))}
         </tbody>
       </table>
+      <p class="note">
+        The hub’s own figures of {count(latency.total.calls)} calls of the last minute. Where the answer stood for the ACCEPT all
+        of it is accept.
+      </p>
       <h3>Agents passed over</h3>
       {reasons.length === 0 ? <p class="quiet-line">None in the sample.</p> : null}
       <p class="tags">
@@ -191,9 +200,43 @@ function Phases(): JSX.Element {
         ))}
       </p>
       <p class="note">
-        From the traces of {count(world.traces.size)} calls ({count(routed)} routings), failed and slow ones preferred: a
-        sample, and not every call. An agent that answers at once sends no ACCEPT of its own: all of it is work then.
+        From the traces of {count(world.traces.size)} calls ({count(routed)} routings): a sample, failed and slow ones preferred.
       </p>
+    </section>
+  );
+}
+
+/** What stands in the way of calls: breakers, and lines that they wait in. */
+function Held({ stats }: { stats: Stats }): JSX.Element {
+  const { breakers, waiting_by_capability: lines } = stats;
+  const more = stats.breakers_open + stats.breakers_half_open - breakers.length;
+  return (
+    <section class="panel">
+      <h2>Breakers</h2>
+      {breakers.length === 0 ? <p class="quiet-line">All are closed.</p> : null}
+      <ul class="lines">
+        {breakers.slice(0, 12).map(({ agent_id: agent, capability, state }) => (
+          <li key={`${agent} ${capability}`}>
+            <span class="grow">
+              <AgentLink id={agent} /> <CapabilityLink name={capability} />
+            </span>
+            <Mark tone={state === "open" ? "bad" : "warn"}>{state.replace("_", " ")}</Mark>
+          </li>
+        ))}
+      </ul>
+      {more + breakers.length > 12 ? <p class="note">{count(more + breakers.length)} in all.</p> : null}
+      <h2>Waiting calls</h2>
+      {lines.length === 0 ? <p class="quiet-line">No call waits for an agent.</p> : null}
+      <ul class="lines">
+        {lines.slice(0, 12).map(({ capability, calls }) => (
+          <li key={capability}>
+            <span class="grow">
+              <CapabilityLink name={capability} />
+            </span>
+            <span class="number">{count(calls)}</span>
+          </li>
+        ))}
+      </ul>
     </section>
   );
 }
@@ -266,7 +309,7 @@ export function OverviewPage(): JSX.Element {
     const all = [...world.trend].reverse();
     const at = all.map((one) => one.at / 1000);
     return {
-      depth: [at, all.map(({ stats: one }) => one.open_calls), all.map(({ stats: one }) => one.in_flight)],
+      depth: [at, all.map(({ stats: one }) => one.open_calls), all.map(({ stats: one }) => one.in_flight), all.map(({ stats: one }) => one.waiting)],
       memory: [at, all.map(({ stats: one }) => one.outbound_bytes), all.map(({ stats: one }) => one.open_bytes)],
     };
   }, [stats]);
@@ -292,11 +335,14 @@ export function OverviewPage(): JSX.Element {
         <Chart title="Bytes held" lines={MEMORY} data={trend.memory} format={bytes} unit="bytes" />
       </div>
       <div class="columns three">
-        <Codes />
-        <Phases />
-        <Busiest />
+        <Codes stats={stats} />
+        <Phases latency={stats.latency} />
+        <Held stats={stats} />
       </div>
-      <Worst />
+      <div class="columns">
+        <Busiest />
+        <Worst />
+      </div>
     </div>
   );
 }

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 
 import { isOperator, link, world } from "../hub/link.ts";
 import { useQuery } from "../hub/query.ts";
-import { to } from "../router.ts";
+import { go, to } from "../router.ts";
 import { clock, useVersion } from "../state/frame.ts";
 import { isOver } from "../state/tasks.ts";
 import type { Attempt, TaskInfo } from "../state/views.ts";
@@ -76,6 +76,20 @@ function Deliveries({ task: { callback } }: { task: TaskInfo }): JSX.Element | n
   );
 }
 
+/** Has the CALL of a task that failed made again, and goes to the new task. */
+function Retry({ id }: { id: string }): JSX.Element {
+  const run = async (): Promise<void> => {
+    const again = await link.call<{ task_id: string }>("hub.tasks.retry", { task_id: id });
+    go(to("tasks", again.task_id));
+  };
+  return (
+    <Confirm act="Run again" title="Run this task again?" run={run}>
+      Its CALL is made once more, as a new task of the same owner. The first run may have done some or all of its work: what
+      must not happen twice may happen twice.
+    </Confirm>
+  );
+}
+
 /** One task. */
 export function TaskPage({ id }: { id: string }): JSX.Element {
   useVersion("tasks");
@@ -95,6 +109,7 @@ export function TaskPage({ id }: { id: string }): JSX.Element {
             It fails with “cancelled”, and the agent that works on it is told.
           </Confirm>
         ) : null}
+        {isOperator() && task?.state === "FAILED" && link.phase.value.is === "live" ? <Retry id={id} /> : null}
       </OneHead>
       <div class="stack">
         {task === undefined ? null : (
@@ -118,6 +133,13 @@ export function TaskPage({ id }: { id: string }): JSX.Element {
               <Fact name="Request">
                 <span class="mono">{task.request_id}</span>
               </Fact>
+              {task.retry_of === undefined ? null : (
+                <Fact name="Made again of" hint="The task that failed, whose CALL this one makes once more">
+                  <a class="mono" href={to("tasks", task.retry_of)}>
+                    {task.retry_of}
+                  </a>
+                </Fact>
+              )}
             </Facts>
           </section>
         )}

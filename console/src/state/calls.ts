@@ -1,7 +1,7 @@
 import { Figures, FiguresByName } from "./figures.ts";
 import { Ring } from "./ring.ts";
 import { Seconds } from "./seconds.ts";
-import type { CallView } from "./views.ts";
+import type { CallView, RefusedView } from "./views.ts";
 
 /** One call as the console holds it. */
 export interface CallRow {
@@ -21,10 +21,9 @@ export interface CallRow {
 export const ENDED_MAX = 2000;
 /** Most open calls that are held. */
 export const OPEN_MAX = 20_000;
-/** Most capabilities, agents and error codes with figures of their own. */
+/** Most capabilities and agents with figures of their own. */
 const NAMES_MAX = 2000;
 const AGENTS_MAX = 20_000;
-const CODES_MAX = 100;
 
 /** Whether a call failed. */
 export function hasFailed(row: CallRow): boolean {
@@ -38,12 +37,12 @@ export class Calls {
   readonly seconds = new Seconds();
   readonly capabilities = new FiguresByName(NAMES_MAX);
   readonly agents = new FiguresByName(AGENTS_MAX);
-  /** Failed calls by code, since the page is open. */
-  readonly codes = new Map<string, number>();
   /** Ended calls that the page has seen. */
   seen = 0;
   /** Open calls that had no room. */
   leftOut = 0;
+  /** Refused calls that the hub told nobody of, since they were too many. */
+  untold = 0;
   readonly #endedById = new Map<string, CallRow>();
   #next: Map<string, CallRow> | undefined;
 
@@ -81,19 +80,31 @@ export class Calls {
     this.open.delete(view.call_id);
     const ok = outcome === "completed";
     const ms = view.age_ms;
-    const row: CallRow = { id: view.call_id, view, began: at - ms, ended: at, ms, outcome };
+    this.#keep({ id: view.call_id, view, began: at - ms, ended: at, ms, outcome }, at);
+    this.seconds.of(at).times.add(ms * 1000);
+    this.capabilities.of(view.capability, at).add(at, ms * 1000, ok);
+    for (const target of view.targets) this.agents.of(target, at).add(at, ms * 1000, ok);
+  }
+
+  /**
+   * A call that the hub refused: nobody worked on it, so it has no time and is nobody's failure. Its capability may be a
+   * name that somebody made up.
+   */
+  refused(view: RefusedView, outcome: string, leftOut: number, at: number): void {
+    const none = { mode: "", state: "refused", targets: [], age_ms: 0, budget_left_ms: 0, stream: false };
+    this.#keep({ id: view.call_id, view: { ...none, ...view }, began: at, ended: at, ms: 0, outcome }, at);
+    this.untold += leftOut;
+  }
+
+  /** A call is over. */
+  #keep(row: CallRow, at: number): void {
     const forgotten = this.ended.push(row);
     if (forgotten !== undefined) this.#endedById.delete(forgotten.id);
     this.#endedById.set(row.id, row);
     this.seen += 1;
     const second = this.seconds.of(at);
-    if (ok) second.completed += 1;
-    else second.failed += 1;
-    second.times.add(ms * 1000);
-    this.capabilities.of(view.capability, at).add(at, ms * 1000, ok);
-    for (const target of view.targets) this.agents.of(target, at).add(at, ms * 1000, ok);
-    if (!ok && (this.codes.has(outcome) || this.codes.size < CODES_MAX))
-      this.codes.set(outcome, (this.codes.get(outcome) ?? 0) + 1);
+    if (hasFailed(row)) second.failed += 1;
+    else second.completed += 1;
   }
 
   /** A call that is open, or is still remembered. */

@@ -1,4 +1,3 @@
-import { Histogram } from "./histogram.ts";
 import { Ring } from "./ring.ts";
 import type { Step, Trace } from "./views.ts";
 
@@ -63,23 +62,17 @@ export class Traces {
     return this.#newest.length;
   }
 
-  /** How long phase one and the work took in the sampled calls, and who was passed over why. */
-  figures(): { accept: Histogram; process: Histogram; excluded: Map<string, number>; routed: number } {
-    const accept = new Histogram();
-    const process = new Histogram();
+  /** Who was passed over why, in the sampled calls. */
+  figures(): { excluded: Map<string, number>; routed: number } {
     const excluded = new Map<string, number>();
     let routed = 0;
     for (const { steps } of this.#byId.values()) {
-      for (const one of triesOf(steps)) {
-        if (one.accepted !== undefined) accept.add(one.accepted - one.given);
-        if (one.answered !== undefined) process.add(one.answered - (one.accepted ?? one.given));
-      }
       for (const { candidates } of steps) {
         if (candidates === undefined) continue;
         routed += 1;
         for (const [why, count] of Object.entries(candidates.excluded)) excluded.set(why, (excluded.get(why) ?? 0) + count);
       }
     }
-    return { accept, process, excluded, routed };
+    return { excluded, routed };
   }
 }

@@ -8,6 +8,8 @@ export type { Attempt, CapabilityInfo, OfferInfo };
 export interface TaskInfo extends ClientTask {
   /** How its end is delivered to a URL. */
   callback?: { url: string; attempts: number; outcome?: string; next_in_ms?: number };
+  /** The task whose CALL this one makes again. */
+  retry_of?: string;
 }
 
 /** One agent. */
@@ -53,6 +55,9 @@ export interface CallView {
   stream: boolean;
 }
 
+/** A call that was refused before it was one: what there is of it. */
+export type RefusedView = Pick<CallView, "call_id" | "request_id" | "caller" | "capability">;
+
 /** Who could have had a call, and why the others could not. */
 export interface Candidates {
   policy: string;
@@ -83,6 +88,21 @@ export interface Trace {
   steps: Step[];
 }
 
+/** How long calls took in one phase; no times of no calls. */
+export interface Quantiles {
+  calls: number;
+  p50_us?: number;
+  p90_us?: number;
+  p99_us?: number;
+}
+
+/** A breaker that is not closed. */
+export interface Breaker {
+  agent_id: string;
+  capability: string;
+  state: string;
+}
+
 /** Figures of the hub. */
 export interface Stats {
   hub: string;
@@ -96,14 +116,23 @@ export interface Stats {
   capabilities: number;
   open_calls: number;
   in_flight: number;
+  waiting: number;
+  waiting_by_capability: { capability: string; calls: number }[];
   watches: number;
   calls_completed: number;
   calls_failed: number;
+  failed_by_code: Record<string, number>;
+  latency: { window_ms: number; accept: Quantiles; process: Quantiles; total: Quantiles };
+  breakers_open: number;
+  breakers_half_open: number;
+  breakers: Breaker[];
   late_frames: number;
   outbound_bytes: number;
   open_bytes: number;
   remembered: number;
   remembered_bytes: number;
+  /** Memory of the hub's process, where its system tells. */
+  resident_bytes?: number;
 }
 
 /** A chunk of `hub.events.watch`. */
@@ -117,7 +146,9 @@ export interface HubEvent {
   agent?: AgentView;
   agent_id?: string;
   reason?: string;
-  call?: CallView;
+  call?: CallView | RefusedView;
+  /** Of `call.refused`: how many before it were not told. */
+  left_out?: number;
   outcome?: string;
   task?: TaskInfo;
   task_id?: string;

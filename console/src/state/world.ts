@@ -33,7 +33,9 @@ export class World {
     if (event.event === "snapshot") return this.#snapshot(event, at);
     const { agent, call, task } = event;
     if (call !== undefined) {
-      if (event.event === "call.ended") this.calls.finished(call, event.outcome ?? "completed", at);
+      if (event.event === "call.refused") this.calls.refused(call, event.outcome ?? "", event.left_out ?? 0, at);
+      else if (!("state" in call)) return false;
+      else if (event.event === "call.ended") this.calls.finished(call, event.outcome ?? "completed", at);
       else this.calls.started(call, at);
       this.#touch("calls");
     } else if (agent !== undefined) {

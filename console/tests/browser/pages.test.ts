@@ -40,6 +40,25 @@ test("the overview tells connections, calls and errors by code", async () => {
   await page.locator(".panel", { hasText: "Busiest capabilities" }).getByRole("link", { name: "text.summarize" }).waitFor();
 });
 
+test("the overview has the hub's own figures of phases, of breakers and of its memory", async () => {
+  await page.goto("/#/overview");
+  await act(all);
+  const phases = page.locator(".panel", { hasText: "Phases and routing" });
+  await phases.getByRole("row", { name: /^total .*\d+ (µs|ms)/ }).waitFor();
+  const held = page.locator(".panel", { has: page.getByRole("heading", { name: "Breakers" }) });
+  await held.getByText("All are closed.").waitFor();
+  await page.locator(".tile", { hasText: "Memory per connection" }).getByText(/\d MiB in all/).waitFor();
+});
+
+test("a call that is refused before it is one is in the tail, with its code and its trace", async () => {
+  await page.goto("/#/calls?q=audio.transcribe");
+  await all.planner.call("audio.transcribe", {}).catch(() => undefined);
+  await row("audio.transcribe").first().getByText("no_capability").waitFor();
+  await row("audio.transcribe").first().click();
+  await page.getByText("refused at once").waitFor();
+  await page.getByRole("cell", { name: "Ended" }).waitFor();
+});
+
 test("an agent appears when it connects, and is gone when it leaves", async () => {
   await page.goto("/#/agents");
   await row("summarizer-1").waitFor();
@@ -155,7 +174,7 @@ test("the tail narrows to what is asked for", async () => {
   await act(all, 4);
   await page.getByRole("button", { name: "failed" }).click();
   await row("image.classify").first().waitFor();
-  await row("text.summarize").first().waitFor({ state: "detached" });
+  await row("image.caption").first().waitFor({ state: "detached" });
   await page.getByRole("searchbox").fill("nothing like it");
   await page.getByText("No call matches").waitFor();
 });

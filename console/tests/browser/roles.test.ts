@@ -43,6 +43,7 @@ test("the hub refuses a viewer what the page does not offer", async () => {
   const refused = (error: unknown): boolean => error instanceof CallError && error.code === "unauthorized";
   await assert.rejects(eve.call("hub.agents.disconnect", { agent_id: "writer-1" }).reply(), refused);
   await assert.rejects(eve.call("hub.agents.drain", { agent_id: "writer-1" }).reply(), refused);
+  await assert.rejects(eve.call("hub.tasks.retry", { task_id: "none" }).reply(), refused);
   await assert.rejects(eve.call("text.summarize", { text: "no" }).reply(), refused);
   await eve.close(0);
 });
@@ -55,6 +56,22 @@ test("an operator cancels somebody else's task", async () => {
   await page.getByRole("dialog").getByRole("button", { name: "Cancel task" }).click();
   await page.getByRole("heading", { name: "Why it failed" }).waitFor();
   await page.getByText("cancelled", { exact: true }).first().waitFor();
+});
+
+test("an operator has a failed task of somebody else run again, and is on the new one's page", async () => {
+  const task = await all.planner.submit("image.classify", {});
+  await task.result().catch(() => undefined);
+  const watching = await open(await visitor(chromium, hub), hub.viewer, `#/tasks/${task.id}`);
+  await watching.getByText("No such task").waitFor();
+  assert.equal(await watching.getByRole("button", { name: "Run again" }).count(), 0);
+  const page = await open(await visitor(chromium, hub), hub.operator, `#/tasks/${task.id}`);
+  await page.getByRole("button", { name: "Run again" }).click();
+  await page.getByRole("dialog").getByText("may happen twice").waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Run again" }).click();
+  await page.getByText("Made again of").waitFor();
+  await page.getByRole("link", { name: task.id, exact: true }).waitFor();
+  assert.doesNotMatch(page.url(), new RegExp(task.id));
+  await page.getByRole("heading", { name: "Why it failed" }).waitFor();
 });
 
 test("a wrong token opens nothing, and who logs out is out", async () => {

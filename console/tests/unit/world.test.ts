@@ -80,7 +80,19 @@ test("a call is open until it has ended, and counts for its second, its capabili
   assert.deepEqual([second?.started, second?.completed, second?.failed], [1, 0, 1]);
   assert.equal(it.calls.capabilities.get("work")?.failed, 1);
   assert.equal(it.calls.figuresOf("provider")?.success, 0);
-  assert.deepEqual([...it.calls.codes], [["timeout", 1]]);
+});
+
+test("a refused call is among those that failed, and says nothing of times and of who does the work", () => {
+  const { it, touched } = world();
+  const refused = { call_id: "1", request_id: "r", caller: "c", capability: "made-up" };
+  it.take({ event: "call.refused", call: refused, outcome: "no_capability", left_out: 7 }, 10_000);
+  assert.deepEqual(touched, ["calls"]);
+  assert.deepEqual(ids(filteredCalls(it.calls, { search: "made-up no_capability", which: "failed" }, 10_000)), ["1"]);
+  const [second] = it.calls.seconds.before(11_000, 60);
+  assert.deepEqual([second?.failed, second?.times.total], [1, 0]);
+  assert.equal(it.calls.capabilities.get("made-up"), undefined);
+  assert.equal(it.calls.untold, 7);
+  assert.equal(it.calls.get("1")?.view.state, "refused");
 });
 
 test("ended calls are bounded, and the oldest is forgotten by its id as well", () => {
