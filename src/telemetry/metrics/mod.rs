@@ -16,7 +16,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_reach_core::{Counters, DedupeOutcome, Fact, Gauges, Liveness, Outcome, Tier};
+use agent_reach_core::{Counters, Fact, Gauges, Liveness, Outcome, Tier};
 use agent_reach_protocol::{ErrorCode, GoodbyeCode, Kind};
 use metrics::{Counter, Gauge, Histogram, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -99,7 +99,7 @@ impl Metrics {
             bytes_in: bytes("in"),
             bytes_out: bytes("out"),
             connections_total: registrar.counters(names::CONNECTIONS_TOTAL, "outcome", &CONNECTION_OUTCOMES),
-            dedupe: registrar.counters(names::DEDUPE_TOTAL, "outcome", &DEDUPE),
+            dedupe: registrar.counters(names::DEDUPE_TOTAL, "outcome", &names::DEDUPE),
             retries: registrar.counters(names::RETRIES_TOTAL, "tier", &TIERS.map(Tier::as_str)),
             liveness: registrar.counters(names::LIVENESS_TRANSITIONS_TOTAL, "to", &to),
             auth_failures: registrar.counters(names::AUTH_FAILURES_TOTAL, "reason", &AUTH_REASONS),
@@ -147,7 +147,7 @@ impl Metrics {
                 calls.record(&self.registrar, capability.as_ref(), ended);
             }
             Fact::Dedupe(outcome) => self.dedupe.increment(outcome.as_str()),
-            Fact::Evicted { count } => self.dedupe.add(EVICTED, *count as u64),
+            Fact::Evicted { count } => self.dedupe.add(names::EVICTED, *count as u64),
             Fact::Retry(tier) => self.retries.increment(tier.as_str()),
         }
     }
@@ -300,15 +300,6 @@ const CONNECTION_OUTCOMES: [&str; 6] = [
     ErrorCode::ShuttingDown.as_str(),
     ErrorCode::InvalidRequest.as_str(),
 ];
-
-/// Words of `dedupe_total{outcome}`.
-const DEDUPE: [&str; 4] = [
-    DedupeOutcome::Joined.as_str(),
-    DedupeOutcome::Replayed.as_str(),
-    DedupeOutcome::Conflict.as_str(),
-    EVICTED,
-];
-const EVICTED: &str = "evicted";
 
 /// Words of `callbacks_total{outcome}`.
 const CALLBACK_OUTCOMES: [&str; 9] = [

@@ -1,5 +1,7 @@
 //! Every metric of the hub, declared once: name, meaning, kind, labels and histogram buckets.
 
+use agent_reach_core::DedupeOutcome;
+
 /// What a metric is to Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
@@ -31,6 +33,16 @@ pub const CAPABILITIES_MAX: usize = 200;
 pub const OTHER: &str = "other";
 /// The label of a call whose capability no agent ever offered.
 pub const NONE: &str = "none";
+
+/// Words of `dedupe_total{outcome}`.
+pub(super) const DEDUPE: [&str; 4] = [
+    DedupeOutcome::Joined.as_str(),
+    DedupeOutcome::Replayed.as_str(),
+    DedupeOutcome::Conflict.as_str(),
+    EVICTED,
+];
+/// Of those, what was forgotten early.
+pub(super) const EVICTED: &str = "evicted";
 
 pub(super) const CONNECTIONS: &str = "agent_reach_connections";
 pub(super) const CONNECTIONS_TOTAL: &str = "agent_reach_connections_total";
