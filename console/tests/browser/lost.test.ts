@@ -31,18 +31,6 @@ test("a page whose hub is silent says that what it shows is old, and mends itsel
   await page.getByText(/^The hub has not answered for|^Disconnected for/).waitFor({ state: "detached" });
 });
 
-test("a second window takes over, the first one says so and takes it back when asked to", async () => {
-  const context = await visitor(chromium, hub);
-  const first = await open(context, hub.operator, "#/calls");
-  const second = await context.newPage();
-  await second.goto("/#/calls");
-  await isLive(second);
-  await first.getByText(/in use in another window/).waitFor();
-  await first.getByRole("button", { name: "Connect again" }).click();
-  await isLive(first);
-  await second.getByText(/in use in another window/).waitFor();
-});
-
 // The last one here, since it ends the sessions that the others have.
 test("a page says that its hub is gone, and is whole again after a restart", async () => {
   const worker = await hub.agent("worker");
