@@ -100,6 +100,7 @@ pub struct Server {
     /// Tells whether the threads of connections are alive.
     pub(crate) pulse: Pulse,
     store: StoreHandle,
+    access: Arc<Access>,
     audit: Option<Arc<Audit>>,
     ready: Ready,
     orders: mpsc::Sender<Order>,
@@ -146,7 +147,12 @@ impl Server {
         }
 
         let http_tls = http_tls.map(watch::Sender::new);
-        let access = Access::new(tokens).map(Arc::new).map_err(|_| StartError::Random)?;
+        let access = match &config.http {
+            Some(_) => Access::keeping(tokens, config.store.sessions()),
+            None => Access::new(tokens),
+        };
+        let access = access.map(Arc::new).map_err(|_| StartError::Random)?;
+        tasks.spawn(Arc::clone(&access).keep_sessions());
         let connects = Connects::new(&driver, &threads, config.limits.max_message);
         let http = Http { access: Arc::clone(&access), metrics: Arc::clone(&watcher.metrics), connects };
         let http = http.serve(config, http_tls.as_ref(), &mut sockets, &mut tasks).await?;
@@ -170,7 +176,7 @@ impl Server {
             driver: Arc::clone(&driver),
             trust: Arc::clone(&trust),
             http: http_tls,
-            access,
+            access: Arc::clone(&access),
             metrics: Arc::clone(&watcher.metrics),
             audit: audit.clone(),
             orders: orders_at,
@@ -187,7 +193,7 @@ impl Server {
         warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
         let drain_ms = config.agents.drain_ms;
-        Ok(Self { driver, pulse, store, audit, ready, orders, drain_ms, traces, tasks })
+        Ok(Self { driver, pulse, store, access, audit, ready, orders, drain_ms, traces, tasks })
     }
 
     /// Where it can be reached.
@@ -236,9 +242,12 @@ impl Server {
             traces.within(until.saturating_duration_since(Instant::now()).max(TRACES)).await;
         }
         self.tasks.shutdown().await;
-        let (store, audit) = (self.store, self.audit);
+        let (store, access, audit) = (self.store, self.access, self.audit);
         let closed = tokio::task::spawn_blocking(move || {
             audit.iter().for_each(|audit| audit.close());
+            if let Err(error) = access.write_sessions() {
+                warn!(%error, "sessions of browsers cannot be written");
+            }
             store.close()
         });
         match closed.await {

@@ -46,6 +46,6 @@ async fn the_link_is_good_for_one_session_and_for_nothing_else() {
     let cookie = access.log_in(None, &link).await.unwrap();
     assert_eq!(access.session(&cookie), Some(visitor("dev", Role::Operator)));
     assert_eq!(access.log_in(None, &link).await, Err(Refused::Wrong));
-    access.log_out(&cookie);
+    access.log_out(&cookie).await;
     assert_eq!(access.session(&cookie), None);
 }

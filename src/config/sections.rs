@@ -259,6 +259,16 @@ impl Default for Store {
     }
 }
 
+impl Store {
+    /// Where sessions of browsers are kept: beside the database, with `.sessions` behind its name.
+    #[must_use]
+    pub fn sessions(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".sessions");
+        path.into()
+    }
+}
+
 /// `[callbacks]`: webhooks for results of tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

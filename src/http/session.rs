@@ -34,7 +34,7 @@ pub(super) fn routes(gate: &Gate) -> Routes {
     };
     let close = async move |headers: HeaderMap| {
         if let Some(cookie) = cookie(&headers) {
-            closing.access.log_out(cookie);
+            closing.access.log_out(cookie).await;
         }
         let mut response = StatusCode::NO_CONTENT.into_response();
         response.headers_mut().insert(header::SET_COOKIE, set_cookie(&closing, &headers, "", 0));
