@@ -241,13 +241,11 @@ impl Server {
             // The last calls may have ended at the last moment.
             traces.within(until.saturating_duration_since(Instant::now()).max(TRACES)).await;
         }
+        self.access.settled().await;
         self.tasks.shutdown().await;
-        let (store, access, audit) = (self.store, self.access, self.audit);
+        let (store, audit) = (self.store, self.audit);
         let closed = tokio::task::spawn_blocking(move || {
             audit.iter().for_each(|audit| audit.close());
-            if let Err(error) = access.write_sessions() {
-                warn!(%error, "sessions of browsers cannot be written");
-            }
             store.close()
         });
         match closed.await {

@@ -1,9 +1,9 @@
 //! Writes sessions down as they change, on no thread of the runtime.
 
 use std::future::Future;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -28,13 +28,14 @@ pub(super) struct Keeper {
     /// Up to where writing was tried, and up to where it was done.
     tried: watch::Sender<u64>,
     done: watch::Sender<u64>,
+    is_ill: AtomicBool,
 }
 
 impl Keeper {
     /// Over a file, in which nothing has changed yet.
     pub(super) fn new(path: PathBuf) -> Self {
         let none = || watch::Sender::new(0);
-        Self { path, changed: none(), tried: none(), done: none() }
+        Self { path, changed: none(), tried: none(), done: none(), is_ill: AtomicBool::new(false) }
     }
 
     /// Sessions are others than before. Called while they are held, so that who is told finds them changed.
@@ -53,15 +54,20 @@ impl Keeper {
         }
     }
 
-    /// Writes what there is. `read`: the sessions, with the number of changes that they have.
-    fn write(&self, read: impl FnOnce(&Self) -> (u64, Vec<Kept>)) -> io::Result<()> {
-        let (changes, sessions) = read(self);
-        let written = kept::write(&self.path, &sessions);
+    /// Writes sessions after so many changes. Whether that was done; the log says when it cannot be, and when again.
+    fn write(&self, changes: u64, sessions: &[Kept]) -> bool {
+        let written = kept::write(&self.path, sessions);
+        let was_ill = self.is_ill.swap(written.is_err(), Relaxed);
+        match &written {
+            Ok(()) if was_ill => info!("sessions of browsers can be written again"),
+            Err(error) if !was_ill => warn!(%error, "sessions of browsers cannot be written"),
+            Ok(()) | Err(_) => {}
+        }
         if written.is_ok() {
             self.done.send_replace(changes);
         }
         self.tried.send_replace(changes);
-        written
+        written.is_ok()
     }
 }
 
@@ -71,36 +77,26 @@ impl Access {
         let Some(mut changed) = self.keeper.as_ref().map(|keeper| keeper.changed.subscribe()) else {
             return std::future::pending().await;
         };
-        let mut is_ill = false;
         loop {
             let done = self.keeper.as_ref().map_or(0, |keeper| *keeper.done.borrow());
             // This holds the sender itself: it is never gone.
             drop(changed.wait_for(|changes| *changes > done).await);
             let own = Arc::clone(&self);
             let written = tokio::task::spawn_blocking(move || own.write_sessions()).await;
-            let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
-            match &written {
-                Ok(()) if is_ill => info!("sessions of browsers can be written again"),
-                Err(error) if !is_ill => warn!(%error, "sessions of browsers cannot be written"),
-                Ok(()) | Err(_) => {}
-            }
-            is_ill = written.is_err();
-            sleep(if is_ill { ILL_PAUSE } else { PAUSE }).await;
+            sleep(if written.unwrap_or(false) { PAUSE } else { ILL_PAUSE }).await;
         }
     }
 
-    /// Writes what has changed and is not written. Waits for the disk.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn write_sessions(&self) -> io::Result<()> {
-        let Some(keeper) = &self.keeper else { return Ok(()) };
+    /// Writes what has changed and is not written. Waits for the disk. Whether all of it is written now.
+    fn write_sessions(&self) -> bool {
+        let Some(keeper) = &self.keeper else { return true };
         if *keeper.done.borrow() >= *keeper.changed.borrow() {
-            return Ok(());
+            return true;
         }
-        keeper.write(|keeper| {
+        let (changes, sessions) = {
             let state = self.state();
             (*keeper.changed.borrow(), state.sessions.kept())
-        })
+        };
+        keeper.write(changes, &sessions)
     }
 }

@@ -3,7 +3,7 @@
 //! One line for each, the oldest first: `COOKIE TOKEN CREATED UNTIL NAME`, the first two being hashes in Base64, the next
 //! two seconds since 1970. Who can read it has nothing to show: a cookie cannot be made of its hash.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -59,13 +59,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Kept>, Problem> {
     }
     let mut file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
-    let own = rustix::process::geteuid().as_raw();
-    if found.uid() != own {
-        return Err(problem(None, format!("belongs to user {}, and the hub is user {own}", found.uid())));
-    }
-    if found.permissions().mode() & OTHERS != 0 {
-        let mode = found.permissions().mode() & 0o7777;
-        return Err(problem(None, format!("others may use it (mode {mode:04o}); it has to have mode 0600")));
+    if let Some(objection) = objection(&found, rustix::process::geteuid().as_raw()) {
+        return Err(problem(None, objection));
     }
     let mut text = String::new();
     Read::by_ref(&mut file).take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
@@ -73,6 +68,15 @@ pub(super) fn read(path: &Path) -> Result<Vec<Kept>, Problem> {
         return Err(problem(None, format!("is larger than {FILE_BYTES_MAX} bytes")));
     }
     parse(&text).map_err(|(line, message)| problem(Some(line), message.to_owned()))
+}
+
+/// Why somebody else than the hub's own user may have written a file.
+fn objection(found: &Metadata, own: u32) -> Option<String> {
+    let mode = found.permissions().mode() & 0o7777;
+    if found.uid() != own {
+        return Some(format!("belongs to user {}, and the hub is user {own}", found.uid()));
+    }
+    (mode & OTHERS != 0).then(|| format!("others may use it (mode {mode:04o}); it has to have mode 0600"))
 }
 
 fn parse(text: &str) -> Result<Vec<Kept>, (usize, &'static str)> {
@@ -159,6 +163,10 @@ mod tests {
         let expected = format!("{}: others may use it (mode 0640); it has to have mode 0600", path.display());
         assert_eq!(told(&path), expected);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!(objection(&found, found.uid()), None);
+        let foreign = objection(&found, found.uid() + 1).unwrap();
+        assert!(foreign.starts_with("belongs to user "), "{foreign}");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(told(&link).ends_with("is no file, or a link to one"), "{}", told(&link));

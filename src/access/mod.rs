@@ -207,7 +207,8 @@ impl Access {
         self.keeper.iter().for_each(Keeper::note);
     }
 
-    async fn settled(&self) {
+    /// Ends when sessions are written as they are now, or that takes too long.
+    pub async fn settled(&self) {
         if let Some(keeper) = &self.keeper {
             keeper.settled().await;
         }
