@@ -20,7 +20,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tracing::{info, warn};
 
 use crate::tokens::{Role, Stamp, Tokens};
@@ -29,7 +29,7 @@ use keeper::Keeper;
 use link::Link;
 use sessions::{Moment, Sessions};
 pub use sessions::{SESSION_TIME, SESSIONS_EACH, SESSIONS_MAX};
-use shown::Shown;
+use shown::{Begun, Shown, UnderCheck};
 
 /// Most tokens that are checked at one time. Each takes tens of milliseconds of a processor and 19 MiB: a flood of wrong
 /// ones must not take more than that from everybody else.
@@ -71,6 +71,7 @@ pub struct Access {
 struct State {
     tokens: Arc<Tokens>,
     shown: Shown,
+    checking: UnderCheck,
     sessions: Sessions,
     link: Option<Link>,
     attempts: Attempts,
@@ -85,6 +86,7 @@ impl Access {
         let state = State {
             tokens: Arc::new(tokens),
             shown: Shown::default(),
+            checking: UnderCheck::default(),
             sessions: Sessions::default(),
             link: None,
             attempts: Attempts::default(),
@@ -141,13 +143,21 @@ impl Access {
     /// When it is nobody's, or nobody may try.
     pub async fn bearer(&self, from: Option<IpAddr>, token: &str) -> Result<Visitor, Refused> {
         let key = shown::keyed(&self.shown_key, token);
-        {
-            let state = self.state();
-            if let Some(visitor) = state.shown.find(&key, Instant::now()).and_then(|name| state.visitor(name))
-            {
-                return Ok(visitor);
+        let _checking = loop {
+            let begun = {
+                let mut state = self.state();
+                let known = state.shown.find(&key, Instant::now()).and_then(|name| state.visitor(name));
+                if let Some(visitor) = known {
+                    return Ok(visitor);
+                }
+                state.checking.begin(key)
+            };
+            match begun {
+                Begun::Now(end) => break Checking { access: self, key, _end: end },
+                // Many requests of a program that has just begun are one token, and no guesses.
+                Begun::Already(mut other) => drop(other.changed().await),
             }
-        }
+        };
         let (visitor, stamp) = self.check(from, token).await?;
         let mut state = self.state();
         // Since it was checked another token of its name may count.
@@ -236,6 +246,19 @@ impl Access {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A token is being checked, for as long as this is there.
+struct Checking<'a> {
+    access: &'a Access,
+    key: Hash,
+    _end: watch::Sender<()>,
+}
+
+impl Drop for Checking<'_> {
+    fn drop(&mut self) {
+        self.access.state().checking.end(&self.key);
     }
 }
 

@@ -143,7 +143,7 @@ fn describe_api(verb: Verb, path: &str) -> Option<Operation> {
         )
         .answering("101", "The WebSocket is open", Value::Null),
         (Verb::Post, "/v1/session") => {
-            Operation::new("Log in: a cookie for a token", &[401, 403, 413, 415, 422, 429, 503])
+            Operation::new("Log in: a cookie for a token", &[401, 403, 408, 413, 415, 422, 429, 503])
                 .open()
                 .taking(
                     true,
