@@ -25,6 +25,7 @@ use crate::store::StoreHandle;
 use crate::supervisor::{SocketError, Sockets};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::{self, Flush, SpansError};
+use crate::tokens::Tokens;
 use crate::transport::listener::{Limits, Listener};
 use crate::transport::sockets::Tcp;
 use crate::transport::threads::{Pulse, Threads};
@@ -147,12 +148,7 @@ impl Server {
         }
 
         let http_tls = http_tls.map(watch::Sender::new);
-        let access = match &config.http {
-            Some(_) => Access::keeping(tokens, config.store.sessions()),
-            None => Access::new(tokens),
-        };
-        let access = access.map(Arc::new).map_err(|_| StartError::Random)?;
-        tasks.spawn(Arc::clone(&access).keep_sessions());
+        let access = access(config, tokens, &mut tasks)?;
         let connects = Connects::new(&driver, &threads, config.limits.max_message);
         let http = Http { access: Arc::clone(&access), metrics: Arc::clone(&watcher.metrics), connects };
         let http = http.serve(config, http_tls.as_ref(), &mut sockets, &mut tasks).await?;
@@ -255,6 +251,17 @@ impl Server {
         }
         info!("stopped");
     }
+}
+
+/// Who comes over HTTP. Sessions are kept where there is a listener for them.
+fn access(config: &Config, tokens: Tokens, tasks: &mut JoinSet<()>) -> Result<Arc<Access>, StartError> {
+    let access = match &config.http {
+        Some(_) => Access::keeping(tokens, config.store.sessions()),
+        None => Access::new(tokens),
+    };
+    let access = access.map(Arc::new).map_err(|_| StartError::Random)?;
+    tasks.spawn(Arc::clone(&access).keep_sessions());
+    Ok(access)
 }
 
 /// Where the console is, with a link into it where there is nobody yet who has a token.
