@@ -1,13 +1,14 @@
 # syntax=docker/dockerfile:1
 
 FROM node:22-slim AS console
-WORKDIR /src
-COPY sdk/typescript sdk/typescript
-COPY console console
-RUN cd console && npm ci --no-audit --no-fund && npm run build
+WORKDIR /src/console
+COPY sdk/typescript ../sdk/typescript
+COPY console .
+RUN npm ci --no-audit --no-fund && npm run build
 
 FROM rust:1-slim-bookworm AS build
-# The allocator is built by make.
+# The allocator is built by make. Versions are not pinned: Debian keeps none but the newest, and that is the patched one.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -21,10 +22,13 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 # Slim and not distroless: its bash is the health client below, so no other program has to come along.
 FROM debian:bookworm-slim
 # Webhooks are checked against the usual authorities.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --user-group --home-dir /var/lib/agent-reach --create-home agent-reach
+    && groupadd --gid 10001 agent-reach \
+    && useradd --uid 10001 --gid 10001 --shell /usr/sbin/nologin \
+        --home-dir /var/lib/agent-reach --create-home --skel /nonexistent agent-reach
 COPY --from=build /out/agent-reach /usr/local/bin/agent-reach
 USER 10001:10001
 WORKDIR /var/lib/agent-reach

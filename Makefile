@@ -117,7 +117,7 @@ endif
 API_SECONDS ?= 60
 API_VENV := $(CURDIR)/target/api
 
-api: build ## The HTTP API against its own description, by schemathesis (API_SECONDS=60)
+api: build ## The HTTP API against its own description, by schemathesis (API_SECONDS=60, with a token and with a session each)
 ifneq ($(call have,python3),)
 	@test -x $(API_VENV)/bin/schemathesis || { python3 -m venv $(API_VENV) && \
 		$(API_VENV)/bin/pip install --quiet --disable-pip-version-check schemathesis==4.32.5; }

@@ -25,6 +25,7 @@ use crate::store::StoreHandle;
 use crate::supervisor::{SocketError, Sockets};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::{self, Flush, SpansError};
+use crate::tokens::Tokens;
 use crate::transport::listener::{Limits, Listener};
 use crate::transport::sockets::Tcp;
 use crate::transport::threads::{Pulse, Threads};
@@ -100,6 +101,7 @@ pub struct Server {
     /// Tells whether the threads of connections are alive.
     pub(crate) pulse: Pulse,
     store: StoreHandle,
+    access: Arc<Access>,
     audit: Option<Arc<Audit>>,
     ready: Ready,
     orders: mpsc::Sender<Order>,
@@ -146,7 +148,7 @@ impl Server {
         }
 
         let http_tls = http_tls.map(watch::Sender::new);
-        let access = Access::new(tokens).map(Arc::new).map_err(|_| StartError::Random)?;
+        let access = access(config, tokens, &mut tasks)?;
         let connects = Connects::new(&driver, &threads, config.limits.max_message);
         let http = Http { access: Arc::clone(&access), metrics: Arc::clone(&watcher.metrics), connects };
         let http = http.serve(config, http_tls.as_ref(), &mut sockets, &mut tasks).await?;
@@ -170,7 +172,7 @@ impl Server {
             driver: Arc::clone(&driver),
             trust: Arc::clone(&trust),
             http: http_tls,
-            access,
+            access: Arc::clone(&access),
             metrics: Arc::clone(&watcher.metrics),
             audit: audit.clone(),
             orders: orders_at,
@@ -187,7 +189,7 @@ impl Server {
         warn_of(config);
         info!(agents = ready.agents, http = ready.http, metrics = ready.metrics, "serving");
         let drain_ms = config.agents.drain_ms;
-        Ok(Self { driver, pulse, store, audit, ready, orders, drain_ms, traces, tasks })
+        Ok(Self { driver, pulse, store, access, audit, ready, orders, drain_ms, traces, tasks })
     }
 
     /// Where it can be reached.
@@ -235,6 +237,7 @@ impl Server {
             // The last calls may have ended at the last moment.
             traces.within(until.saturating_duration_since(Instant::now()).max(TRACES)).await;
         }
+        self.access.settled().await;
         self.tasks.shutdown().await;
         let (store, audit) = (self.store, self.audit);
         let closed = tokio::task::spawn_blocking(move || {
@@ -248,6 +251,17 @@ impl Server {
         }
         info!("stopped");
     }
+}
+
+/// Who comes over HTTP. Sessions are kept where there is a listener for them.
+fn access(config: &Config, tokens: Tokens, tasks: &mut JoinSet<()>) -> Result<Arc<Access>, StartError> {
+    let access = match &config.http {
+        Some(_) => Access::keeping(tokens, config.store.sessions()),
+        None => Access::new(tokens),
+    };
+    let access = access.map(Arc::new).map_err(|_| StartError::Random)?;
+    tasks.spawn(Arc::clone(&access).keep_sessions());
+    Ok(access)
 }
 
 /// Where the console is, with a link into it where there is nobody yet who has a token.

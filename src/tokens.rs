@@ -20,6 +20,7 @@ use agent_reach_protocol::names::{Pattern, is_agent_id};
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -91,6 +92,18 @@ pub struct Stamp {
     role: Role,
     /// None of the hub's own.
     hash: Option<String>,
+}
+
+impl Stamp {
+    /// Stands for it where it is written down.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let hash = self.hash.as_deref();
+        let text = format!("{} {} {}", self.role, hash.is_some(), hash.unwrap_or_default());
+        let mut out = [0; 32];
+        out.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        out
+    }
 }
 
 /// The tokens of a file.
@@ -278,14 +291,21 @@ impl Tokens {
         self.tokens.get(name).map(|token| Stamp { role: token.role, hash: Some(token.hash.clone()) })
     }
 
+    /// Takes over a token of others, as a file would that is edited by hand.
+    #[cfg(test)]
+    pub(crate) fn adopt(&mut self, others: &Self, name: &str) {
+        let token = others.tokens.get(name).cloned();
+        self.tokens.extend(token.map(|token| (name.to_owned(), token)));
+    }
+
     /// Each name with what its token is for.
     pub fn roles(&self) -> impl Iterator<Item = (&str, Role)> {
         self.tokens.iter().map(|(name, token)| (name.as_str(), token.role))
     }
 }
 
-/// A dot ends the name in a token.
-fn is_name(name: &str) -> bool {
+/// Whether that can be the name of a token. A dot ends it there.
+pub(crate) fn is_name(name: &str) -> bool {
     is_agent_id(name) && !name.contains('.')
 }
 

@@ -91,7 +91,7 @@ function Banner({ phase }: { phase: Phase }): JSX.Element | null {
       return (
         <p class="banner bad">
           {phase.code === "replaced"
-            ? "This login is in use in another window, and one window at a time can be connected."
+            ? "Another page is connected in the place of this window."
             : `The hub ended this connection: ${phase.why}`}{" "}
           {again}
         </p>

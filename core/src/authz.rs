@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use agent_reach_protocol::names::Pattern;
+use agent_reach_protocol::names::{Pattern, split_window};
 
 /// What the identity of a token begins with: no certificate proves such a one.
 pub const TOKEN_PREFIX: &str = "token:";
+/// Most windows of one token that are agents at one time, beside the agent that has the token's own name.
+pub const WINDOWS_MAX: usize = 16;
 
 /// One rule: what an identity may do.
 #[derive(Clone, Debug)]
@@ -154,10 +156,15 @@ impl Rights {
         let place = own.into_iter().chain(for_all).min()?;
         let allowed = match &self.policy.rules.get(place)?.agent_ids {
             Some(ids) => ids.iter().any(|id| id == agent_id),
-            None => agent_id == name,
+            None => agent_id == name || is_window_of(identity, name, agent_id),
         };
         allowed.then(|| self.grants.get(place).map(Arc::clone))?
     }
+}
+
+/// Whether an agent_id is that of a window of the token that `identity` comes with: as good as the name itself.
+fn is_window_of(identity: &str, name: &str, agent_id: &str) -> bool {
+    identity.starts_with(TOKEN_PREFIX) && split_window(agent_id).is_some_and(|(own, _)| own == name)
 }
 
 impl Deref for Rights {
@@ -256,6 +263,23 @@ mod tests {
         assert!(policy.grant("token:a", "a", "a").is_some());
         assert!(policy.grant("token:b", "b", "b").is_none());
         assert!(policy.grant("tokens", "b", "b").is_some());
+    }
+
+    #[test]
+    fn a_token_may_be_each_of_its_windows_and_nobody_else_may() {
+        let rules = vec![rule(Some("token:a"), None), rule(Some("token:b"), Some(&["b"])), rule(None, None)];
+        let policy = Rights::new(Policy { rules, ..Policy::default() });
+        let own = policy.grant("token:a", "a", "a").unwrap();
+        assert!(Arc::ptr_eq(&own, &policy.grant("token:a", "a", "a/w").unwrap()));
+        for (identity, name, agent_id) in [
+            ("token:a", "a", "b/w"),
+            ("token:a", "a", "a/"),
+            ("token:a", "a", "a/w/x"),
+            ("token:b", "b", "b/w"),
+            ("spiffe://d/agent/a", "a", "a/w"),
+        ] {
+            assert!(policy.grant(identity, name, agent_id).is_none(), "{identity} {agent_id}");
+        }
     }
 
     #[test]

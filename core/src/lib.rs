@@ -54,7 +54,7 @@ mod traces;
 mod views;
 mod waiting;
 
-pub use authz::{Policy, Rule, TOKEN_PREFIX};
+pub use authz::{Policy, Rule, TOKEN_PREFIX, WINDOWS_MAX};
 pub use breaker::BreakerSettings;
 pub use calls::without_body;
 pub use effects::{CallRecord, DedupeOutcome, Effects, Fact, Liveness, Outcome, Tier};

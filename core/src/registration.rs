@@ -1,13 +1,15 @@
 //! Registration: from HELLO to WELCOME, and what UPDATE changes of it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_reach_protocol::names::{self, Pattern};
+use agent_reach_protocol::names::{self, Pattern, WINDOW_SEPARATOR};
 use agent_reach_protocol::{
     AgentStatus, GoodbyeCode, Granted, Hello, Kind, Labels, Update, Welcome, encode, limits,
 };
 
+use crate::authz::{TOKEN_PREFIX, WINDOWS_MAX};
 use crate::effects::Fact;
 use crate::hub::{Complaint, Hub, Turn};
 use crate::input::{ConnectionId, Peer};
@@ -95,7 +97,9 @@ impl Hub {
             let reason = format!("version {} is not spoken here; version {} is", hello.v, limits::VERSION);
             return Err((GoodbyeCode::VersionUnsupported, reason));
         }
-        if !names::is_agent_id(hello.agent_id) {
+        let of_token = peer.identity.starts_with(TOKEN_PREFIX);
+        let is_window = of_token && names::split_window(hello.agent_id).is_some();
+        if !names::is_agent_id(hello.agent_id) && !is_window {
             let reason = "agent_id is 1-128 of ASCII letters, digits and . _ - : @ + ~".to_owned();
             return Err((GoodbyeCode::ProtocolError, reason));
         }
@@ -103,20 +107,29 @@ impl Hub {
             return Err((GoodbyeCode::Draining, "the hub is draining".to_owned()));
         }
         // Only who may be this agent counts towards its storm: nobody else can lock it out.
-        if self.policy.grant(&peer.identity, &peer.name, hello.agent_id).is_some()
-            && self.is_storm(now, hello.agent_id)
-        {
-            let reason = format!(
-                "more than {} registrations of {} in 10 s",
-                self.settings.registrations_per_10s, hello.agent_id
-            );
+        if self.policy.grant(&peer.identity, &peer.name, hello.agent_id).is_none() {
+            return Ok(());
+        }
+        let each = self.settings.registrations_per_10s;
+        let (counted, most) = if is_window {
+            let is_new = self.registry.find(hello.agent_id).is_none();
+            if is_new && self.registry.windows(&peer.name) >= WINDOWS_MAX {
+                let reason = format!("{} has {WINDOWS_MAX} windows, which is the limit", peer.identity);
+                return Err((GoodbyeCode::Unauthorized, reason));
+            }
+            // Together: who makes up a new name each time is no way around the bound, nor fills the memory.
+            (format!("{}{WINDOW_SEPARATOR}", peer.name).into(), each.saturating_mul(WINDOWS_MAX))
+        } else {
+            (Cow::Borrowed(hello.agent_id), each)
+        };
+        if self.is_storm(now, &counted, most) {
+            let reason = format!("more than {most} registrations of {counted} in 10 s");
             return Err((GoodbyeCode::RateLimited, reason));
         }
         Ok(())
     }
 
-    fn is_storm(&mut self, now: Now, agent_id: &str) -> bool {
-        let most = self.settings.registrations_per_10s;
+    fn is_storm(&mut self, now: Now, agent_id: &str, most: usize) -> bool {
         let recent = match self.hellos.get_mut(agent_id) {
             Some(recent) => recent,
             None => self.hellos.entry(agent_id.into()).or_default(),

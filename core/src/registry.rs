@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use agent_reach_protocol::names::Pattern;
+use agent_reach_protocol::names::{Pattern, WINDOW_SEPARATOR};
 use agent_reach_protocol::{AgentStatus, FieldValue, Labels, Load};
 use slab::Slab;
 use xxhash_rust::xxh3::xxh3_128;
@@ -283,6 +283,13 @@ impl Registry {
         self.by_id
             .range::<str, _>((Bound::Excluded(after), Bound::Unbounded))
             .filter_map(|(_, key)| self.agents.get(*key).map(|agent| (*key, &**agent)))
+    }
+
+    /// How many windows of one token have a place here, those included that are away and awaited.
+    pub(crate) fn windows(&self, name: &str) -> usize {
+        let first = format!("{name}{WINDOW_SEPARATOR}");
+        let from = self.by_id.range::<str, _>((Bound::Included(first.as_str()), Bound::Unbounded));
+        from.take_while(|(id, _)| id.starts_with(&first)).count()
     }
 
     pub(crate) fn insert(&mut self, mut agent: Agent) -> usize {

@@ -128,6 +128,22 @@ pub fn is_agent_id(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:@+~".contains(&b))
 }
 
+/// Stands between the name of a token and its window. No `agent_id` of a certificate or a policy has one.
+pub const WINDOW_SEPARATOR: char = '/';
+/// Longest name of a window, in bytes.
+const WINDOW_BYTES_MAX: usize = 32;
+
+/// The parts of `NAME/WINDOW`, the `agent_id` of one of several windows that come with the token of one name. WINDOW
+/// is 1-32 of ASCII letters, digits, `-` and `_`, and the whole as long as an `agent_id` may be. `None`: `text` is
+/// none.
+pub fn split_window(text: &str) -> Option<(&str, &str)> {
+    let (name, window) = text.split_once(WINDOW_SEPARATOR)?;
+    let is_window = !window.is_empty()
+        && window.len() <= WINDOW_BYTES_MAX
+        && window.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    (text.len() <= ID_BYTES_MAX && is_agent_id(name) && is_window).then_some((name, window))
+}
+
 /// A set of capability names: one name, all below a prefix, or all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
@@ -198,6 +214,18 @@ mod tests {
         assert_eq!(check("é"), Err(NameError::Character('é')));
         assert_eq!(check(&"a".repeat(128)), Ok(()));
         assert_eq!(check(&"a".repeat(129)), Err(NameError::TooLong(129)));
+    }
+
+    #[test]
+    fn a_window_is_no_agent_id_that_anybody_else_could_have() {
+        assert_eq!(split_window("alice/w-1_X"), Some(("alice", "w-1_X")));
+        for text in ["alice", "alice/", "/w", "alice/w/x", "alice/w.x", "alice/ w", "a b/w", "alice/é"] {
+            assert_eq!(split_window(text), None, "{text}");
+        }
+        assert!(!is_agent_id("alice/w"));
+        let long = |name: usize, window: usize| format!("{}/{}", "a".repeat(name), "w".repeat(window));
+        assert!(split_window(&long(95, 32)).is_some());
+        assert!(split_window(&long(96, 32)).is_none() && split_window(&long(1, 33)).is_none());
     }
 
     #[test]

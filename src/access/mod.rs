@@ -1,14 +1,18 @@
 //! Who comes to the HTTP listener: what tokens prove, the sessions of browsers, and how often somebody may be wrong.
 //!
-//! Nothing that is shown here is kept: of tokens the file has hashes, and of what this process makes itself (sessions, the
-//! link of `dev`) there are hashes in memory. All of it ends with the process, and with a reload that takes the token back.
+//! Nothing that is shown here is kept: of tokens the file has hashes, and so there are of what this process makes itself
+//! (sessions, the link of `dev`). Sessions outlive the process in a file of their own, the link does not; both end with a
+//! reload that takes the token back.
 
 mod attempts;
+mod keeper;
+mod kept;
 mod link;
 mod sessions;
 mod shown;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,14 +20,16 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tracing::{info, warn};
 
 use crate::tokens::{Role, Stamp, Tokens};
 use attempts::Attempts;
+use keeper::Keeper;
 use link::Link;
-use sessions::Sessions;
+use sessions::{Moment, Sessions};
 pub use sessions::{SESSION_TIME, SESSIONS_EACH, SESSIONS_MAX};
-use shown::Shown;
+use shown::{Begun, Shown, UnderCheck};
 
 /// Most tokens that are checked at one time. Each takes tens of milliseconds of a processor and 19 MiB: a flood of wrong
 /// ones must not take more than that from everybody else.
@@ -59,11 +65,13 @@ pub struct Access {
     state: Mutex<State>,
     checks: Semaphore,
     shown_key: shown::Key,
+    keeper: Option<Keeper>,
 }
 
 struct State {
     tokens: Arc<Tokens>,
     shown: Shown,
+    checking: UnderCheck,
     sessions: Sessions,
     link: Option<Link>,
     attempts: Attempts,
@@ -78,12 +86,33 @@ impl Access {
         let state = State {
             tokens: Arc::new(tokens),
             shown: Shown::default(),
+            checking: UnderCheck::default(),
             sessions: Sessions::default(),
             link: None,
             attempts: Attempts::default(),
         };
         let shown_key = shown::key()?;
-        Ok(Self { state: Mutex::new(state), checks: Semaphore::new(CHECKS_MAX), shown_key })
+        let checks = Semaphore::new(CHECKS_MAX);
+        Ok(Self { state: Mutex::new(state), checks, shown_key, keeper: None })
+    }
+
+    /// The same, with the sessions of a file, in which they are kept from now on ([`Access::keep_sessions`]). One that
+    /// cannot be used is named in the log, and has none. Waits for the disk.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn keeping(tokens: Tokens, path: PathBuf) -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let mut own = Self::new(tokens)?;
+        let kept = kept::read(&path).unwrap_or_else(|problem| {
+            warn!(%problem, "sessions of browsers begin anew");
+            Vec::new()
+        });
+        let read = kept.len();
+        let state = own.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.sessions.restore(kept, &state.tokens, Moment::now());
+        info!(open = state.sessions.len(), read, "sessions of browsers are kept");
+        own.keeper = Some(Keeper::new(path));
+        Ok(own)
     }
 
     /// Other tokens count from now on. Sessions whose token is gone, or is another one or for something else, end.
@@ -92,7 +121,9 @@ impl Access {
         state.tokens = Arc::new(tokens);
         state.shown = Shown::default();
         let State { tokens, sessions, .. } = &mut *state;
-        sessions.keep_those_of(tokens);
+        if sessions.keep_those_of(tokens) {
+            self.note();
+        }
     }
 
     /// Makes a token of this process that can be used for one session, and no more, in the place of one made before.
@@ -112,13 +143,21 @@ impl Access {
     /// When it is nobody's, or nobody may try.
     pub async fn bearer(&self, from: Option<IpAddr>, token: &str) -> Result<Visitor, Refused> {
         let key = shown::keyed(&self.shown_key, token);
-        {
-            let state = self.state();
-            if let Some(visitor) = state.shown.find(&key, Instant::now()).and_then(|name| state.visitor(name))
-            {
-                return Ok(visitor);
+        let _checking = loop {
+            let begun = {
+                let mut state = self.state();
+                let known = state.shown.find(&key, Instant::now()).and_then(|name| state.visitor(name));
+                if let Some(visitor) = known {
+                    return Ok(visitor);
+                }
+                state.checking.begin(key)
+            };
+            match begun {
+                Begun::Now(end) => break Checking { access: self, key, _end: end },
+                // Many requests of a program that has just begun are one token, and no guesses.
+                Begun::Already(mut other) => drop(other.changed().await),
             }
-        }
+        };
         let (visitor, stamp) = self.check(from, token).await?;
         let mut state = self.state();
         // Since it was checked another token of its name may count.
@@ -144,12 +183,16 @@ impl Access {
             None => self.check(from, token).await?,
         };
         let cookie = secret().map_err(|_| Refused::Unable)?;
-        let mut state = self.state();
-        let State { tokens, sessions, .. } = &mut *state;
-        if tokens.stamp(&visitor.name).as_ref() != Some(&stamp) {
-            return Err(Refused::Wrong);
+        {
+            let mut state = self.state();
+            let State { tokens, sessions, .. } = &mut *state;
+            if tokens.stamp(&visitor.name).as_ref() != Some(&stamp) {
+                return Err(Refused::Wrong);
+            }
+            sessions.open(hash(&cookie), visitor.name, stamp, Moment::now());
+            self.note();
         }
-        sessions.open(hash(&cookie), visitor.name, stamp, Instant::now());
+        self.settled().await;
         Ok(cookie)
     }
 
@@ -159,9 +202,26 @@ impl Access {
         state.sessions.find(&hash(cookie), Instant::now()).and_then(|name| state.visitor(name))
     }
 
-    /// Ends a session.
-    pub fn log_out(&self, cookie: &str) {
-        self.state().sessions.close(&hash(cookie));
+    /// Ends a session, also for a hub that is started on the same file later.
+    pub async fn log_out(&self, cookie: &str) {
+        {
+            let mut state = self.state();
+            if state.sessions.close(&hash(cookie)) {
+                self.note();
+            }
+        }
+        self.settled().await;
+    }
+
+    fn note(&self) {
+        self.keeper.iter().for_each(Keeper::note);
+    }
+
+    /// Ends when sessions are written as they are now, or that takes too long.
+    pub async fn settled(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.settled().await;
+        }
     }
 
     /// Compares a token with the hash of its name. Says what of the file it was compared with.
@@ -186,6 +246,19 @@ impl Access {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A token is being checked, for as long as this is there.
+struct Checking<'a> {
+    access: &'a Access,
+    key: Hash,
+    _end: watch::Sender<()>,
+}
+
+impl Drop for Checking<'_> {
+    fn drop(&mut self) {
+        self.access.state().checking.end(&self.key);
     }
 }
 

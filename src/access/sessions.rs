@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Hash;
+use super::kept::Kept;
 use crate::tokens::{Stamp, Tokens};
 
 /// Most sessions, of all tokens and of one. Past these the oldest ends.
@@ -20,8 +21,25 @@ struct Session {
     /// Of the token that it was opened with.
     stamp: Stamp,
     until: Instant,
+    /// When it was opened, in seconds since 1970.
+    created: u64,
     /// Counts up: the oldest has the lowest.
     number: u64,
+}
+
+/// One moment by the clock that only goes on, and by the one that outlives the process, in seconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) now: Instant,
+    pub(super) unix: u64,
+}
+
+impl Moment {
+    /// This one.
+    pub(super) fn now() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Self { now: Instant::now(), unix }
+    }
 }
 
 /// All that are open, by the hash of their cookie.
@@ -33,17 +51,48 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Opens one.
-    pub(super) fn open(&mut self, cookie: Hash, name: Arc<str>, stamp: Stamp, now: Instant) {
+    pub(super) fn open(&mut self, cookie: Hash, name: Arc<str>, stamp: Stamp, at: Moment) {
+        let (until, created) = (at.now + SESSION_TIME, at.unix);
+        self.insert(cookie, Session { name, stamp, until, created, number: 0 }, at.now);
+    }
+
+    fn insert(&mut self, cookie: Hash, session: Session, now: Instant) {
         self.open.retain(|_, session| session.until > now);
-        let own = self.open.values().filter(|session| session.name == name).count();
+        let own = self.open.values().filter(|open| open.name == session.name).count();
         if own >= SESSIONS_EACH {
-            self.end_oldest(|session| session.name == name);
+            self.end_oldest(|open| open.name == session.name);
         } else if self.open.len() >= SESSIONS_MAX {
             self.end_oldest(|_| true);
         }
         self.opened += 1;
-        let session = Session { name, stamp, until: now + SESSION_TIME, number: self.opened };
-        self.open.insert(cookie, session);
+        self.open.insert(cookie, Session { number: self.opened, ..session });
+    }
+
+    /// All of them as they are written down, the oldest first.
+    pub(super) fn kept(&self) -> Vec<Kept> {
+        let mut open: Vec<_> = self.open.iter().collect();
+        open.sort_unstable_by_key(|(_, session)| session.number);
+        let kept = |(cookie, session): (&Hash, &Session)| Kept {
+            cookie: *cookie,
+            token: session.stamp.digest(),
+            created: session.created,
+            until: session.created + SESSION_TIME.as_secs(),
+            name: Arc::clone(&session.name),
+        };
+        open.into_iter().map(kept).collect()
+    }
+
+    /// Opens what was written down, as far as its time is not over and its token is the one that it was. A session of
+    /// the future does not count either: nobody knows how long it would last.
+    pub(super) fn restore(&mut self, kept: Vec<Kept>, tokens: &Tokens, at: Moment) {
+        for Kept { cookie, token, created, until, name } in kept {
+            let stamp = tokens.stamp(&name).filter(|stamp| stamp.digest() == token);
+            let left = until.checked_sub(at.unix).filter(|left| *left > 0 && created <= at.unix);
+            if let (Some(stamp), Some(left)) = (stamp, left) {
+                let until = at.now + Duration::from_secs(left).min(SESSION_TIME);
+                self.insert(cookie, Session { name, stamp, until, created, number: 0 }, at.now);
+            }
+        }
     }
 
     fn end_oldest(&mut self, among: impl Fn(&Session) -> bool) {
@@ -54,19 +103,26 @@ impl Sessions {
         }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
     /// Whose it is.
     pub(super) fn find(&self, cookie: &Hash, now: Instant) -> Option<&str> {
         self.open.get(cookie).filter(|session| session.until > now).map(|session| &*session.name)
     }
 
-    /// Ends one.
-    pub(super) fn close(&mut self, cookie: &Hash) {
-        self.open.remove(cookie);
+    /// Ends one. Whether there was one.
+    pub(super) fn close(&mut self, cookie: &Hash) -> bool {
+        self.open.remove(cookie).is_some()
     }
 
-    /// Ends those whose token is not as it was.
-    pub(super) fn keep_those_of(&mut self, tokens: &Tokens) {
+    /// Ends those whose token is not as it was. Whether there were any.
+    pub(super) fn keep_those_of(&mut self, tokens: &Tokens) -> bool {
+        let before = self.open.len();
         self.open.retain(|_, session| tokens.stamp(&session.name).as_ref() == Some(&session.stamp));
+        self.open.len() < before
     }
 }
 
@@ -85,7 +141,8 @@ mod tests {
     fn a_session_lasts_twelve_hours_and_can_be_ended_before() {
         let own = Tokens::default().with_own("dev");
         let (mut sessions, start) = (Sessions::default(), Instant::now());
-        sessions.open(cookie(1), "dev".into(), own.stamp("dev").unwrap(), start);
+        let at = Moment { now: start, unix: 1000 };
+        sessions.open(cookie(1), "dev".into(), own.stamp("dev").unwrap(), at);
         let late = start + Duration::from_secs(12 * 60 * 60 - 1);
         assert_eq!(sessions.find(&cookie(1), late), Some("dev"));
         assert_eq!(sessions.find(&cookie(1), late + Duration::from_secs(1)), None);
@@ -99,15 +156,53 @@ mod tests {
         tokens.add("a", Role::Viewer).unwrap();
         let stamp = tokens.stamp("a").unwrap();
         let (mut sessions, start) = (Sessions::default(), Instant::now());
+        let at = Moment { now: start, unix: 1000 };
         for n in 0..=SESSIONS_EACH {
-            sessions.open(cookie(n), "a".into(), stamp.clone(), start);
+            sessions.open(cookie(n), "a".into(), stamp.clone(), at);
         }
         assert_eq!(sessions.find(&cookie(0), start), None);
         assert_eq!(sessions.find(&cookie(1), start), Some("a"));
         assert_eq!(sessions.open.len(), SESSIONS_EACH);
         for n in 0..SESSIONS_MAX {
-            sessions.open(cookie(1000 + n), format!("x{n}").as_str().into(), stamp.clone(), start);
+            sessions.open(cookie(1000 + n), format!("x{n}").as_str().into(), stamp.clone(), at);
         }
         assert_eq!(sessions.open.len(), SESSIONS_MAX);
+    }
+
+    #[test]
+    fn what_was_written_down_counts_while_its_time_lasts_and_its_token_is_the_one_it_was() {
+        let mut tokens = Tokens::default().with_own("dev");
+        for name in ["a", "b", "c"] {
+            tokens.add(name, Role::Viewer).unwrap();
+        }
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        for (n, name) in ["a", "b", "c", "dev"].into_iter().enumerate() {
+            let at = Moment { now, unix: 1000 + n as u64 };
+            sessions.open(cookie(n), name.into(), tokens.stamp(name).unwrap(), at);
+        }
+        let kept = sessions.kept();
+        assert_eq!(kept.iter().map(|kept| kept.created).collect::<Vec<_>>(), [1000, 1001, 1002, 1003]);
+        // b is no more, c was made anew, with the same name for the same purpose.
+        let text = |tokens: &Tokens| {
+            let dir = tempfile::tempdir().unwrap();
+            tokens.write(&dir.path().join("t")).unwrap();
+            Tokens::load(&dir.path().join("t")).unwrap()
+        };
+        let mut later = Tokens::default();
+        later.add("c", Role::Viewer).unwrap();
+        later.adopt(&text(&tokens), "a");
+        let later = later.with_own("dev");
+        let found = |unix: u64, wait: u64| {
+            let mut again = Sessions::default();
+            again.restore(kept.clone(), &later, Moment { now, unix });
+            let then = now + Duration::from_secs(wait);
+            (0..4).filter(|n| again.find(&cookie(*n), then).is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(2000, 0), [0, 3]);
+        assert_eq!(found(2000, 43_200 - 1000 - 1), [0, 3], "its time goes on");
+        assert_eq!(found(2000, 43_200 - 1000), [3], "and is over when it would have been");
+        assert_eq!(found(1000 + 43_200, 0), [3]);
+        assert_eq!(found(1000, 0), [0], "what is of the future does not count");
+        assert_eq!(found(0, 0), [0; 0]);
     }
 }

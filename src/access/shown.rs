@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use tokio::sync::watch;
 
 use super::Hash;
 use crate::tokens::MAX_TOKENS;
@@ -48,6 +49,41 @@ impl Shown {
         if self.0.len() < MAX_TOKENS {
             self.0.insert(hash, (name, now + KNOWN));
         }
+    }
+}
+
+/// Those that are being checked. There are no more of them than requests.
+#[derive(Debug, Default)]
+pub(super) struct UnderCheck(BTreeMap<Hash, watch::Receiver<()>>);
+
+/// Who checks a token.
+pub(super) enum Begun {
+    /// Who asks does, and drops this at the end.
+    Now(watch::Sender<()>),
+    /// Somebody else does, until this is closed.
+    Already(watch::Receiver<()>),
+}
+
+impl UnderCheck {
+    /// Begins, unless it is being checked already.
+    pub(super) fn begin(&mut self, hash: Hash) -> Begun {
+        if let Some(other) = self.0.get(&hash) {
+            return Begun::Already(other.clone());
+        }
+        let (end, others) = watch::channel(());
+        self.0.insert(hash, others);
+        Begun::Now(end)
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// It is not being checked any more.
+    pub(super) fn end(&mut self, hash: &Hash) {
+        self.0.remove(hash);
     }
 }
 

@@ -46,6 +46,33 @@ async fn the_link_is_good_for_one_session_and_for_nothing_else() {
     let cookie = access.log_in(None, &link).await.unwrap();
     assert_eq!(access.session(&cookie), Some(visitor("dev", Role::Operator)));
     assert_eq!(access.log_in(None, &link).await, Err(Refused::Wrong));
-    access.log_out(&cookie);
+    access.log_out(&cookie).await;
     assert_eq!(access.session(&cookie), None);
+}
+
+#[tokio::test]
+async fn one_token_that_many_show_at_once_is_checked_once_and_a_wrong_one_stays_a_guess_each_time() {
+    let (tokens, alice) = tokens();
+    let access = Access::new(tokens).unwrap();
+    let all =
+        |token: &'static str| futures_util::future::join_all((0..40).map(|_| access.bearer(None, token)));
+    let found = all(alice.leak()).await;
+    assert!(found.iter().all(|found| *found == Ok(visitor("alice", Role::Operator))), "{found:?}");
+    let guesses = all("alice.wrong").await;
+    assert_eq!(guesses.iter().filter(|guess| **guess == Err(Refused::Wrong)).count(), 10, "{guesses:?}");
+    assert!(guesses.iter().any(|guess| matches!(guess, Err(Refused::TooMany(_)))));
+    assert_eq!(access.state().checking.len(), 0);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_check_that_is_given_up_checks_for_itself() {
+    let (tokens, alice) = tokens();
+    let access = Access::new(tokens).unwrap();
+    let mut first = Box::pin(access.bearer(None, &alice));
+    assert!(futures_util::poll!(&mut first).is_pending());
+    let mut second = Box::pin(access.bearer(None, &alice));
+    assert!(futures_util::poll!(&mut second).is_pending());
+    assert_eq!(access.state().checking.len(), 1);
+    drop(first);
+    assert_eq!(second.await, Ok(visitor("alice", Role::Operator)));
 }

@@ -89,6 +89,10 @@ fn bounds(source: &mut Source<'_>, config: &Config) {
     for (key, value, range) in numbers {
         number(source, key, value, &range);
     }
+    if let Some(http) = &config.http {
+        number(source, "http.header_timeout_ms", http.header_timeout_ms, &(100..=600_000));
+        number(source, "http.body_timeout_ms", http.body_timeout_ms, &(100..=HOUR));
+    }
     // Also refuses what is no number.
     if !(0.0..=1.0).contains(&breaker.min_success) {
         let message = format!("is {}; write a share from 0.0 to 1.0", breaker.min_success);

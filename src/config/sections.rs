@@ -78,6 +78,11 @@ pub struct Http {
     pub tokens: PathBuf,
     /// Origins that browsers may come from, as `https://console.example.com`. At most 100, default none.
     pub allowed_origins: Vec<String>,
+    /// Longest time for a TLS handshake and for the head of a request, and so the longest that an idle connection is
+    /// kept. Milliseconds, 100..=600_000, default 10_000.
+    pub header_timeout_ms: u64,
+    /// Longest time for the body of a request. Milliseconds, 100..=3_600_000, default 30_000.
+    pub body_timeout_ms: u64,
 }
 
 impl Default for Http {
@@ -88,6 +93,8 @@ impl Default for Http {
             key: None,
             tokens: "tokens.toml".into(),
             allowed_origins: Vec::new(),
+            header_timeout_ms: 10_000,
+            body_timeout_ms: 30_000,
         }
     }
 }
@@ -256,6 +263,16 @@ pub struct Store {
 impl Default for Store {
     fn default() -> Self {
         Self { path: "agent-reach.db".into(), flush_ms: 5, records: true }
+    }
+}
+
+impl Store {
+    /// Where sessions of browsers are kept: beside the database, with `.sessions` behind its name.
+    #[must_use]
+    pub fn sessions(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".sessions");
+        path.into()
     }
 }
 

@@ -1,6 +1,7 @@
 //! `GET /v1/connect`: a WebSocket for who has a token and no certificate: browsers, and agents behind what ends TLS.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_reach_core::{Peer, TOKEN_PREFIX};
 use agent_reach_protocol::ErrorCode;
@@ -72,7 +73,8 @@ fn upgrade(
     };
     let Ok(place) = Arc::clone(room).try_acquire_owned() else {
         let detail = format!("{SOCKETS_MAX} WebSockets are open here, which is the limit");
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, detail));
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, detail);
+        return Err(problem.retry_after(Duration::from_secs(1)));
     };
     let own = connects.clone();
     // On the thread where it will live, once the answer has left.

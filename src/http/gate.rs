@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_reach_protocol::ErrorCode;
 use axum::Router;
@@ -32,6 +33,8 @@ pub struct Gate {
     pub origins: Arc<[String]>,
     /// Whether this listener speaks TLS.
     pub tls: bool,
+    /// How long the body of a log-in may take.
+    pub body_time: Duration,
 }
 
 impl Gate {
@@ -96,7 +99,8 @@ impl Gate {
             }
             Refused::Unable => {
                 let detail = "the token cannot be checked now".to_owned();
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, detail)
+                let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, detail);
+                problem.retry_after(Duration::from_secs(1))
             }
         }
     }

@@ -5,6 +5,7 @@
 //! an idle client when it shuts down.
 
 mod api;
+mod body;
 mod connect;
 mod console;
 mod gate;

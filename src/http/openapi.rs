@@ -3,11 +3,16 @@
 //! The paths are those of the routes themselves ([`Routes`](super::routes::Routes)), and a test fails when one of them is not
 //! described here, or something is described that is not served.
 
+use agent_reach_protocol::limits::{SUBPROTOCOL_JSON, SUBPROTOCOL_MSGPACK};
 use serde_json::{Map, Value, json};
 
 use super::api::{OPTIONS, Takes};
 use super::gate::COOKIE;
 use super::routes::Verb;
+
+/// What holds for requests of pages.
+const ORIGIN: &str =
+    "Of a page: this listener's own, or one of http.allowed_origins; else 403. With a session it is needed";
 
 /// Where the document is.
 pub(super) const PATH: &str = "/openapi.json";
@@ -83,6 +88,16 @@ impl Operation {
         self
     }
 
+    /// Names a header of an answer that stands here already.
+    fn telling(mut self, status: &str, name: &str, description: &str) -> Self {
+        let headers = json!({name: {"description": description, "schema": {"type": "string"}}});
+        let answers = self.good.iter_mut().filter(|(own, _)| *own == status);
+        for response in answers.filter_map(|(_, response)| response.as_object_mut()) {
+            response.insert("headers".to_owned(), headers.clone());
+        }
+        self
+    }
+
     fn value(self) -> Value {
         let mut responses: Map<String, Value> =
             self.good.into_iter().map(|(status, response)| (status.to_owned(), response)).collect();
@@ -138,13 +153,16 @@ fn describe_api(verb: Verb, path: &str) -> Option<Operation> {
     let map = || of_json(json!({"type": "object"}));
     Some(match (verb, path) {
         (Verb::Get, "/v1/connect") => Operation::new(
-            "The WebSocket, docs/protocol.md",
+            "The WebSocket, docs/protocol.md; 400 to what is no upgrade, or offers neither subprotocol",
             &[400, 401, 403, 429, 503],
         )
-        .answering("101", "The WebSocket is open", Value::Null),
+        .with(upgrade_parameters())
+        .answering("101", "The WebSocket is open", Value::Null)
+        .telling("101", "Sec-WebSocket-Protocol", "The subprotocol that was chosen"),
         (Verb::Post, "/v1/session") => {
-            Operation::new("Log in: a cookie for a token", &[401, 403, 413, 415, 422, 429, 503])
+            Operation::new("Log in: a cookie for a token", &[401, 403, 408, 413, 415, 422, 429, 503])
                 .open()
+                .with(vec![in_header("Origin", json!({"type": "string"}), ORIGIN)])
                 .taking(
                     true,
                     json!({
@@ -153,17 +171,17 @@ fn describe_api(verb: Verb, path: &str) -> Option<Operation> {
                     }),
                 )
                 .answering("204", "The session is open, and its cookie set", Value::Null)
+                .telling("204", "Set-Cookie", "HttpOnly, SameSite=Strict, 12 hours")
         }
         (Verb::Get, "/v1/session") => Operation::new("Who this is", &[401, 403, 429, 503]).answering(
             "200",
             "Whose token or session it is",
             of_json(session_schema()),
         ),
-        (Verb::Delete, "/v1/session") => Operation::new("Log out", &[401, 403, 429, 503]).answering(
-            "204",
-            "The session is ended",
-            Value::Null,
-        ),
+        (Verb::Delete, "/v1/session") => Operation::new("Log out", &[401, 403, 429, 503])
+            .with(vec![in_header("Origin", json!({"type": "string"}), ORIGIN)])
+            .answering("204", "The session is ended", Value::Null)
+            .telling("204", "Set-Cookie", "Takes the cookie back"),
         (Verb::Post, "/v1/call/{capability}") => call(),
         (Verb::Get, "/v1/agents") => {
             Operation::new("The agents that are connected", &[401, 403, 422, 429, 503])
@@ -210,9 +228,7 @@ fn call() -> Operation {
         ("traceparent", "The trace it belongs to (W3C Trace Context)", json!({"type": "string"})),
         ("tracestate", "The same", json!({"type": "string"})),
     ];
-    let headers = headers.into_iter().map(|(name, description, schema)| {
-        json!({"name": name, "in": "header", "description": description, "schema": schema})
-    });
+    let headers = headers.into_iter().map(|(name, description, schema)| in_header(name, schema, description));
     let options = OPTIONS
         .iter()
         .map(|(name, _, takes, description)| query(name, option_schema(name, *takes), description));
@@ -256,6 +272,38 @@ fn option_schema(name: &str, takes: Takes) -> Value {
 
 fn query(name: &str, schema: Value, description: &str) -> Value {
     json!({"name": name, "in": "query", "description": description, "schema": schema})
+}
+
+fn in_header(name: &str, schema: Value, description: &str) -> Value {
+    json!({"name": name, "in": "header", "description": description, "schema": schema})
+}
+
+/// What makes a request one for a WebSocket (RFC 6455).
+fn upgrade_parameters() -> Vec<Value> {
+    let protocols = [SUBPROTOCOL_MSGPACK, SUBPROTOCOL_JSON];
+    let required = |name, schema, description| {
+        let mut header = in_header(name, schema, description);
+        if let Some(header) = header.as_object_mut() {
+            header.insert("required".to_owned(), true.into());
+        }
+        header
+    };
+    vec![
+        required("Connection", json!({"enum": ["Upgrade"]}), "Upgrade"),
+        required("Upgrade", json!({"enum": ["websocket"]}), "websocket"),
+        required("Sec-WebSocket-Version", json!({"enum": ["13"]}), "13"),
+        required(
+            "Sec-WebSocket-Key",
+            json!({"type": "string", "pattern": "^[A-Za-z0-9+/]{22}==$"}),
+            "16 bytes in Base64",
+        ),
+        required(
+            "Sec-WebSocket-Protocol",
+            json!({"enum": protocols}),
+            "What is spoken; several, with commas",
+        ),
+        in_header("Origin", json!({"type": "string"}), ORIGIN),
+    ]
 }
 
 fn in_path(name: &str, most: usize) -> Value {

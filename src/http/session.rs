@@ -3,16 +3,15 @@
 use agent_reach_core::TOKEN_PREFIX;
 use agent_reach_protocol::ErrorCode;
 use axum::Extension;
-use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::Problem;
 use super::gate::{COOKIE, Gate, cookie, from};
 use super::media::{json, require_json};
 use super::routes::{Routes, Verb};
+use super::{Problem, body};
 use crate::access::{SESSION_TIME, Visitor};
 
 /// Where it is.
@@ -34,7 +33,7 @@ pub(super) fn routes(gate: &Gate) -> Routes {
     };
     let close = async move |headers: HeaderMap| {
         if let Some(cookie) = cookie(&headers) {
-            closing.access.log_out(cookie);
+            closing.access.log_out(cookie).await;
         }
         let mut response = StatusCode::NO_CONTENT.into_response();
         response.headers_mut().insert(header::SET_COOKIE, set_cookie(&closing, &headers, "", 0));
@@ -58,10 +57,7 @@ async fn log_in(gate: &Gate, request: Request) -> Result<Response, Problem> {
     gate.refuse_foreign(request.headers())?;
     require_json(request.headers())?;
     let (from, (parts, body)) = (from(&request), request.into_parts());
-    let Ok(body) = to_bytes(body, LOGIN_BYTES_MAX).await else {
-        let detail = format!("this takes {LOGIN_BYTES_MAX} bytes");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::PayloadTooLarge, detail));
-    };
+    let body = body::take(body, LOGIN_BYTES_MAX, gate.body_time).await?;
     let Ok(LogIn { token }) = serde_json::from_slice(&body) else {
         let detail = "the body has to be {\"token\": \"…\"}".to_owned();
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, ErrorCode::InvalidRequest, detail));

@@ -51,19 +51,26 @@ impl Http {
             metrics: self.metrics,
             origins: section.allowed_origins.as_slice().into(),
             tls: section.cert.is_some(),
+            body_time: Duration::from_millis(section.body_timeout_ms),
         };
         let routes = http::health_router(move || hub.unready());
         let bounds = Bounds {
             max_message: config.limits.max_message,
             outbound_bytes: config.limits.outbound_bytes,
             queue_bytes: config.limits.queue_bytes,
+            body_time: Duration::from_millis(section.body_timeout_ms),
             resume: Duration::from_millis(config.liveness.resume_ms),
         };
         let api = Api::new(&self.connects.driver, bounds);
         let routes = routes.merge(http::api_router(&gate, self.connects, &api));
         let router = http::listener_router(routes, AllowedHosts::new(&section.allowed_origins));
         let tls = tls.map(watch::Sender::subscribe);
-        let options = ServeOptions { tls, max_connections: HTTP_CONNECTIONS, ..ServeOptions::default() };
+        let options = ServeOptions {
+            tls,
+            max_connections: HTTP_CONNECTIONS,
+            header_timeout: Duration::from_millis(section.header_timeout_ms),
+            ..ServeOptions::default()
+        };
         tasks.spawn(http::serve(socket, router, options, std::future::pending()));
         Ok(Some(address))
     }

@@ -69,6 +69,11 @@ impl Hub {
     pub(crate) fn kill_and_start_again(&mut self) {
         self.child.kill().expect("a hub that runs");
         self.child.wait().expect("the child");
+        self.start_again();
+    }
+
+    /// Starts a hub that has ended again, on what it left in its directory.
+    pub(crate) fn start_again(&mut self) {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let child = spawn(&arguments, &[], self.dir.path());
         let (child, ended, ready) = wait_ready(child, self.dir.path());

@@ -7,6 +7,7 @@ import { World } from "../state/world.ts";
 import { pause } from "./pause.ts";
 import { Sampler } from "./sampler.ts";
 import { current, type Session } from "./session.ts";
+import { windowOf } from "./window.ts";
 
 /** How it stands between this page and the hub. */
 export type Phase =
@@ -70,7 +71,7 @@ export class Link {
       else {
         this.session.value = asked.value;
         if (this.phase.value.is === "starting") this.phase.value = { is: "connecting" };
-        if (await this.#seek(asked.value.agent_id, life)) return;
+        if (await this.#seek(windowOf(asked.value.agent_id), life)) return;
       }
       await pause(1000, NEVER);
     }

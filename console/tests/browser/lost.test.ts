@@ -3,7 +3,7 @@ import { after, before, test } from "node:test";
 
 import type { Browser } from "playwright-core";
 
-import { browser, isLive, logIn, open, visitor } from "./console.ts";
+import { browser, isLive, open, visitor } from "./console.ts";
 import { Hub } from "./hub.ts";
 
 let hub: Hub;
@@ -31,19 +31,6 @@ test("a page whose hub is silent says that what it shows is old, and mends itsel
   await page.getByText(/^The hub has not answered for|^Disconnected for/).waitFor({ state: "detached" });
 });
 
-test("a second window takes over, the first one says so and takes it back when asked to", async () => {
-  const context = await visitor(chromium, hub);
-  const first = await open(context, hub.operator, "#/calls");
-  const second = await context.newPage();
-  await second.goto("/#/calls");
-  await isLive(second);
-  await first.getByText(/in use in another window/).waitFor();
-  await first.getByRole("button", { name: "Connect again" }).click();
-  await isLive(first);
-  await second.getByText(/in use in another window/).waitFor();
-});
-
-// The last one here, since it ends the sessions that the others have.
 test("a page says that its hub is gone, and is whole again after a restart", async () => {
   const worker = await hub.agent("worker");
   worker.provide("work", () => "done");
@@ -56,8 +43,8 @@ test("a page says that its hub is gone, and is whole again after a restart", asy
   await page.getByRole("status", { name: "Connection" }).getByText("disconnected").waitFor();
   await row.waitFor();
   await hub.restart();
-  // Sessions of browsers do not outlive the hub's process: whoever looks says a token again, and is where they were.
-  await logIn(page, hub.operator);
+  // Sessions outlive the hub's process: nobody says a token again.
+  await isLive(page);
   await row.waitFor();
   assert.match(page.url(), /#\/agents$/);
   assert.equal(await page.getByText(/^Disconnected/).count(), 0);

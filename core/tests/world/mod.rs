@@ -8,7 +8,9 @@ mod shown;
 
 use std::collections::BTreeMap;
 
-use agent_reach_core::{ConnectionId, Effects, Fact, Hub, Input, Now, Outgoing, Peer, Policy, Settings};
+use agent_reach_core::{
+    ConnectionId, Effects, Fact, Hub, Input, Now, Outgoing, Peer, Policy, Settings, TOKEN_PREFIX,
+};
 use agent_reach_protocol::{Header, encode};
 use bytes::Bytes;
 
@@ -61,7 +63,8 @@ impl World {
         self.reloads.extend(effects.reloads);
     }
 
-    /// Opens a WebSocket. `name` is `agent`, or `agent#2` for a further connection of the same agent.
+    /// Opens a WebSocket. `name` is `agent`, or `agent#2` for a further connection of the same agent; `token:agent#2`
+    /// comes with a token and no certificate.
     pub(crate) fn open(&mut self, name: &str) {
         let (connection, peer) = self.name(name);
         self.input(Input::Connected { connection, peer });
@@ -78,7 +81,10 @@ impl World {
         self.next_index += 1;
         self.connections.insert(name.to_owned(), connection);
         let agent = name.split('#').next().unwrap();
-        let peer = Peer { identity: format!("spiffe://d/agent/{agent}").into(), name: agent.into() };
+        let peer = match agent.strip_prefix(TOKEN_PREFIX) {
+            Some(own) => Peer { identity: agent.into(), name: own.into() },
+            None => Peer { identity: format!("spiffe://d/agent/{agent}").into(), name: agent.into() },
+        };
         (connection, peer)
     }
 

@@ -187,7 +187,7 @@ impl AgentBuilder {
             return Err(problem);
         }
         let id = &self.registration.agent_id;
-        if !names::is_agent_id(id) {
+        if !names::is_agent_id(id) && names::split_window(id).is_none() {
             let text = format!("agent_id {id:?}: 1 to 128 of ASCII letters, digits and . _ - : @ + ~");
             return Err(ConnectError::Config(text));
         }

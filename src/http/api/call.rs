@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use agent_reach_protocol::ErrorCode;
 use axum::Extension;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::time::timeout;
 
 use super::asking::{Asking, Wants};
 use super::status::{Failed, invalid};
@@ -19,11 +18,9 @@ use super::{Api, BODY_UNIT, stream};
 use crate::access::Visitor;
 use crate::connection::{Edge as _, Encoding};
 use crate::driver::Inbound;
-use crate::http::Problem;
 use crate::http::media::{json, require_json};
+use crate::http::{Problem, body};
 
-/// How long a body may take to come.
-const BODY_TIME: Duration = Duration::from_secs(30);
 /// Most bytes of the results of a fan-out that are gathered for one answer, in longest messages.
 const GATHERED_MAX: usize = 16;
 
@@ -78,10 +75,7 @@ async fn answer(
 /// Takes in the body, in a bounded time and within what all bodies together may take.
 async fn read_body(api: &Api, asking: &Asking, headers: &HeaderMap, body: Body) -> Result<Inbound, Problem> {
     let most = api.bounds.max_message;
-    let too_large = || {
-        let detail = format!("a message may have {most} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::PayloadTooLarge, detail)
-    };
+    let too_large = || body::too_large(most);
     let said = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let said: usize = match said {
         Some(length) => length,
@@ -99,11 +93,7 @@ async fn read_body(api: &Api, asking: &Asking, headers: &HeaderMap, body: Body) 
         // The same words as where there are too many requests.
         return Err(full());
     };
-    let taken = timeout(BODY_TIME, to_bytes(body, most)).await.map_err(|_| {
-        let detail = "the body did not come in time".to_owned();
-        Problem::new(StatusCode::REQUEST_TIMEOUT, ErrorCode::InvalidRequest, detail)
-    })?;
-    let bytes = taken.map_err(|_| too_large())?;
+    let bytes = body::take(body, most, api.bounds.body_time).await?;
     let text = std::str::from_utf8(&bytes).map_err(|_| invalid("body", "the body is no UTF-8".to_owned()))?;
     match Encoding::Json.text(&asking.with_body(text)) {
         Inbound::Message(message, _) if message.len() > most => Err(too_large()),

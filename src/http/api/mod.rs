@@ -45,6 +45,8 @@ pub struct Bounds {
     pub outbound_bytes: usize,
     /// Most bytes of bodies that are on their way in at one time.
     pub queue_bytes: usize,
+    /// How long a body may take to come.
+    pub body_time: Duration,
     /// How long a call with a key of its own waits for a client that went away.
     pub resume: Duration,
 }
