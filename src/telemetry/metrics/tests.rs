@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agent_reach_core::DedupeOutcome;
 use agent_reach_protocol::CallMode;
 
 use super::*;
