@@ -7,7 +7,9 @@ mod http;
 
 use http::{bearer, log_in, revoke_all, token};
 use raw::http::{Answer, ask, get};
-use raw::{Hub, hub};
+use raw::{Hub, hub, within};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// A request with a cookie and further lines.
 async fn with(hub: &Hub, method: &str, path: &str, cookie: &str, lines: &str) -> Answer {
@@ -20,9 +22,13 @@ fn own_origin(hub: &Hub) -> String {
 
 /// A request for a WebSocket: the status of its answer.
 async fn upgrade(hub: &Hub, lines: &str) -> u16 {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    raw::within("an answer", async {
-        let mut socket = tokio::net::TcpStream::connect(hub.http()).await.expect("a connection");
+    open(hub, lines).await.0
+}
+
+/// The same, with what it has become.
+async fn open(hub: &Hub, lines: &str) -> (u16, TcpStream) {
+    within("an answer", async {
+        let mut socket = TcpStream::connect(hub.http()).await.expect("a connection");
         let request = format!(
             "GET /v1/connect HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -32,7 +38,7 @@ async fn upgrade(hub: &Hub, lines: &str) -> u16 {
         socket.write_all(request.as_bytes()).await.expect("sent");
         let mut head = vec![0; 1024];
         let read = socket.read(&mut head).await.expect("an answer");
-        raw::http::status(&String::from_utf8_lossy(&head[..read]))
+        (raw::http::status(&String::from_utf8_lossy(&head[..read])), socket)
     })
     .await
 }
@@ -68,6 +74,27 @@ async fn a_session_that_was_ended_is_ended() {
     assert_eq!((after.status, after.code().as_str()), (401, "unauthorized"));
     let again = with(&hub, "DELETE", "/v1/session", &cookie, &own_origin(&hub)).await;
     assert_eq!(again.status, 401, "nobody is known any more: {again:?}");
+}
+
+#[tokio::test]
+async fn who_logs_out_has_no_connection_left_and_other_sessions_of_the_token_keep_theirs() {
+    let hub = Hub::serve(hub::OPEN, "");
+    let eve = token(&hub, "eve", "viewer").await;
+    let (out, stays) = (log_in(&hub, &eve, "").await.cookie(), log_in(&hub, &eve, "").await.cookie());
+    let lines = |cookie: &str| format!("Cookie: {cookie}\r\n{}", own_origin(&hub));
+    let (ended, mut socket) = open(&hub, &lines(&out)).await;
+    let (kept, mut other) = open(&hub, &lines(&stays)).await;
+    assert_eq!((ended, kept), (101, 101));
+    assert_eq!(with(&hub, "DELETE", "/v1/session", &out, &own_origin(&hub)).await.status, 204);
+    let mut told = Vec::new();
+    within("the end", socket.read_to_end(&mut told)).await.expect("closed in order");
+    let told = String::from_utf8_lossy(&told);
+    assert!(told.contains("credentials_expired"), "{told}");
+    // A ping, masked with zeros, and its pong.
+    other.write_all(&[0x89, 0x80, 0, 0, 0, 0]).await.expect("sent");
+    let mut pong = [0; 2];
+    within("a pong", other.read_exact(&mut pong)).await.expect("an answer");
+    assert_eq!(pong, [0x8a, 0]);
 }
 
 #[tokio::test]

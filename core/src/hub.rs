@@ -178,7 +178,13 @@ impl Hub {
             Input::CredentialsEnded { connection, revoked } => {
                 let code =
                     if revoked { GoodbyeCode::CredentialsRevoked } else { GoodbyeCode::CredentialsExpired };
-                self.refuse(turn, connection, code, "the certificate is no longer good", None);
+                self.refuse(
+                    turn,
+                    connection,
+                    code,
+                    "what it came with, a certificate or a session, is no longer good",
+                    None,
+                );
             }
             Input::Closed { connection } => self.on_closed(turn, connection),
             Input::Drain { drain_ms } => self.on_drain(turn, drain_ms),

@@ -28,7 +28,7 @@ use attempts::Attempts;
 use keeper::Keeper;
 use link::Link;
 use sessions::{Moment, Sessions};
-pub use sessions::{SESSION_TIME, SESSIONS_EACH, SESSIONS_MAX};
+pub use sessions::{SESSION_TIME, SESSIONS_EACH, SESSIONS_MAX, SessionEnd};
 use shown::{Begun, Shown, UnderCheck};
 
 /// Most tokens that are checked at one time. Each takes tens of milliseconds of a processor and 19 MiB: a flood of wrong
@@ -196,10 +196,11 @@ impl Access {
         Ok(cookie)
     }
 
-    /// Whose session this is, by its cookie.
-    pub fn session(&self, cookie: &str) -> Option<Visitor> {
+    /// Whose session this is, by its cookie, and how it ends.
+    pub fn session(&self, cookie: &str) -> Option<(Visitor, SessionEnd)> {
         let state = self.state();
-        state.sessions.find(&hash(cookie), Instant::now()).and_then(|name| state.visitor(name))
+        let (name, end) = state.sessions.find(&hash(cookie), Instant::now())?;
+        Some((state.visitor(name)?, end))
     }
 
     /// Ends a session, also for a hub that is started on the same file later.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::watch;
+
 use super::Hash;
 use super::kept::Kept;
 use crate::tokens::{Stamp, Tokens};
@@ -25,6 +27,31 @@ struct Session {
     created: u64,
     /// Counts up: the oldest has the lowest.
     number: u64,
+    /// Gone with the session, which is how those hear of it who stay for as long as it lasts.
+    open: watch::Sender<()>,
+}
+
+/// The end of a session, for what was opened with it and lasts.
+#[derive(Clone, Debug)]
+pub struct SessionEnd {
+    open: watch::Receiver<()>,
+    until: Instant,
+}
+
+impl SessionEnd {
+    /// Waits until the session is over: its time, somebody who logged out, a token that was taken back.
+    pub async fn come(mut self) {
+        // Nothing is ever sent: what comes is the end of the sender.
+        let over = async { while self.open.changed().await.is_ok() {} };
+        let (Ok(()) | Err(_)) = tokio::time::timeout_at(self.until.into(), over).await;
+    }
+}
+
+impl Session {
+    /// One that has no place yet.
+    fn new(name: Arc<str>, stamp: Stamp, until: Instant, created: u64) -> Self {
+        Self { name, stamp, until, created, number: 0, open: watch::Sender::new(()) }
+    }
 }
 
 /// One moment by the clock that only goes on, and by the one that outlives the process, in seconds since 1970.
@@ -53,7 +80,7 @@ impl Sessions {
     /// Opens one.
     pub(super) fn open(&mut self, cookie: Hash, name: Arc<str>, stamp: Stamp, at: Moment) {
         let (until, created) = (at.now + SESSION_TIME, at.unix);
-        self.insert(cookie, Session { name, stamp, until, created, number: 0 }, at.now);
+        self.insert(cookie, Session::new(name, stamp, until, created), at.now);
     }
 
     fn insert(&mut self, cookie: Hash, session: Session, now: Instant) {
@@ -90,7 +117,7 @@ impl Sessions {
             let left = until.checked_sub(at.unix).filter(|left| *left > 0 && created <= at.unix);
             if let (Some(stamp), Some(left)) = (stamp, left) {
                 let until = at.now + Duration::from_secs(left).min(SESSION_TIME);
-                self.insert(cookie, Session { name, stamp, until, created, number: 0 }, at.now);
+                self.insert(cookie, Session::new(name, stamp, until, created), at.now);
             }
         }
     }
@@ -108,9 +135,11 @@ impl Sessions {
         self.open.len()
     }
 
-    /// Whose it is.
-    pub(super) fn find(&self, cookie: &Hash, now: Instant) -> Option<&str> {
-        self.open.get(cookie).filter(|session| session.until > now).map(|session| &*session.name)
+    /// Whose it is, and how it ends.
+    pub(super) fn find(&self, cookie: &Hash, now: Instant) -> Option<(&str, SessionEnd)> {
+        let session = self.open.get(cookie).filter(|session| session.until > now)?;
+        let end = SessionEnd { open: session.open.subscribe(), until: session.until };
+        Some((&session.name, end))
     }
 
     /// Ends one. Whether there was one.
@@ -137,6 +166,10 @@ mod tests {
         hash
     }
 
+    fn whose<'a>(sessions: &'a Sessions, cookie: &Hash, now: Instant) -> Option<&'a str> {
+        sessions.find(cookie, now).map(|(name, _)| name)
+    }
+
     #[test]
     fn a_session_lasts_twelve_hours_and_can_be_ended_before() {
         let own = Tokens::default().with_own("dev");
@@ -144,10 +177,10 @@ mod tests {
         let at = Moment { now: start, unix: 1000 };
         sessions.open(cookie(1), "dev".into(), own.stamp("dev").unwrap(), at);
         let late = start + Duration::from_secs(12 * 60 * 60 - 1);
-        assert_eq!(sessions.find(&cookie(1), late), Some("dev"));
-        assert_eq!(sessions.find(&cookie(1), late + Duration::from_secs(1)), None);
+        assert_eq!(whose(&sessions, &cookie(1), late), Some("dev"));
+        assert_eq!(whose(&sessions, &cookie(1), late + Duration::from_secs(1)), None);
         sessions.close(&cookie(1));
-        assert_eq!(sessions.find(&cookie(1), start), None);
+        assert_eq!(whose(&sessions, &cookie(1), start), None);
     }
 
     #[test]
@@ -160,8 +193,8 @@ mod tests {
         for n in 0..=SESSIONS_EACH {
             sessions.open(cookie(n), "a".into(), stamp.clone(), at);
         }
-        assert_eq!(sessions.find(&cookie(0), start), None);
-        assert_eq!(sessions.find(&cookie(1), start), Some("a"));
+        assert_eq!(whose(&sessions, &cookie(0), start), None);
+        assert_eq!(whose(&sessions, &cookie(1), start), Some("a"));
         assert_eq!(sessions.open.len(), SESSIONS_EACH);
         for n in 0..SESSIONS_MAX {
             sessions.open(cookie(1000 + n), format!("x{n}").as_str().into(), stamp.clone(), at);

@@ -1,5 +1,6 @@
 //! `GET /v1/connect`: a WebSocket for who has a token and no certificate: browsers, and agents behind what ends TLS.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +19,12 @@ use tracing::debug;
 
 use super::Problem;
 use super::routes::{Routes, Verb};
-use crate::access::Visitor;
+use crate::access::{SessionEnd, Visitor};
 use crate::connection::{Connection, Encoding};
 use crate::driver::Driver;
 use crate::transport::listener::Room;
 use crate::transport::threads::Threads;
+use crate::transport::trust::Distrust;
 use crate::transport::upgrade::{Refusal, choose};
 use crate::transport::wire::Plain;
 
@@ -65,6 +67,7 @@ fn upgrade(
 ) -> Result<Response, Problem> {
     let (mut parts, _) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
+    let session = parts.extensions.remove::<SessionEnd>();
     let (response, encoding) = choose(&Request::from_parts(parts, ()))
         .map_err(|Refusal(status, text)| Problem::new(status, ErrorCode::InvalidRequest, text))?;
     let Some(upgrade) = upgrade else {
@@ -79,7 +82,7 @@ fn upgrade(
     let own = connects.clone();
     // On the thread where it will live, once the answer has left.
     let thread = connects.threads.next().clone();
-    drop(thread.spawn(async move { serve(own, upgrade, encoding, visitor.name, place).await }));
+    drop(thread.spawn(async move { serve(own, upgrade, encoding, (visitor.name, session), place).await }));
     Ok(response.map(|()| Body::empty()))
 }
 
@@ -87,7 +90,7 @@ async fn serve(
     connects: Connects,
     upgrade: OnUpgrade,
     encoding: Encoding,
-    name: Arc<str>,
+    (name, session): (Arc<str>, Option<SessionEnd>),
     place: OwnedSemaphorePermit,
 ) {
     let Connects { driver, max_message, .. } = connects;
@@ -98,7 +101,16 @@ async fn serve(
     let peer = peer_of(name);
     let id = driver.connect(peer, None);
     let wire = Plain::new(TokioIo::new(upgraded));
-    Connection::new(wire, driver, id, encoding, max_message).in_place_of(Room::of(place)).await;
+    let own = Connection::new(wire, Arc::clone(&driver), id, encoding, max_message);
+    let mut connection = pin!(own.in_place_of(Room::of(place)));
+    if let Some(session) = session {
+        tokio::select! {
+            () = &mut connection => return,
+            // Who logs out somewhere is out everywhere. A page that has logged in again comes back.
+            () = session.come() => driver.distrust(id, Distrust::Expired),
+        }
+    }
+    connection.await;
 }
 
 /// Who has the token of a name, as the core knows peers.

@@ -38,7 +38,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Puts the gate before routes. What they get has a [`Visitor`] among its extensions.
+    /// Puts the gate before routes. What they get has a [`Visitor`] among its extensions, and the [`SessionEnd`](crate::access::SessionEnd) of
+    /// who came with a session.
     pub(super) fn before(&self, routes: Router) -> Router {
         let gate = self.clone();
         routes.layer(from_fn(move |request: Request, next: Next| {
@@ -53,8 +54,8 @@ impl Gate {
             Some("") => return Err(unknown(NEEDED)),
             Some(token) => self.bearer(from(&request), token).await?,
             None => {
-                let Some(visitor) = cookie(request.headers()).and_then(|cookie| self.access.session(cookie))
-                else {
+                let session = cookie(request.headers()).and_then(|cookie| self.access.session(cookie));
+                let Some((visitor, end)) = session else {
                     return Err(unknown(NEEDED));
                 };
                 // The browser adds a cookie to what any page has it send, and only it knows which page that is.
@@ -63,6 +64,7 @@ impl Gate {
                     let detail = "with a session this needs an Origin, or Sec-Fetch-Site: same-origin";
                     return Err(forbidden(detail));
                 }
+                request.extensions_mut().insert(end);
                 visitor
             }
         };

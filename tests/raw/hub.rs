@@ -17,6 +17,9 @@ use super::client::RawClient;
 use super::dial::Dial;
 use super::frame::Format;
 
+/// How long a hub may take to end.
+const EXIT_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A debug binary on a busy machine makes a CA and its certificates in this time.
 const START: Duration = Duration::from_secs(30);
 
@@ -172,10 +175,10 @@ impl Hub {
         assert!(status.success(), "the hub was gone before SIGTERM");
     }
 
-    /// Waits until the process has ended.
+    /// Waits until the process has ended: a drain alone may take ten seconds.
     pub(crate) fn exited(&mut self) -> ExitStatus {
-        let ended = self.ended.recv_timeout(super::PATIENCE);
-        assert!(ended.is_ok(), "waited {:?} in vain for the hub's exit", super::PATIENCE);
+        let ended = self.ended.recv_timeout(EXIT_PATIENCE);
+        assert!(ended.is_ok(), "waited {EXIT_PATIENCE:?} in vain for the hub's exit");
         self.child.wait().expect("the child")
     }
 

@@ -35,7 +35,6 @@ const WATCH_PAUSE_MS = 1000;
 /** These waits end by themselves, soon. */
 const NEVER = new AbortController().signal;
 
-
 /** The page's one connection, and what is known through it. */
 export class Link {
   readonly phase = signal<Phase>({ is: "starting" });
@@ -119,7 +118,10 @@ export class Link {
     this.#heard = Date.now();
     this.phase.value = { is: "live" };
     void this.#agent.closed().then((reason) => {
-      if (life === this.#life) this.phase.value = { is: "ended", code: reason.code ?? "", why: reason.message };
+      if (life !== this.#life) return;
+      this.phase.value = { is: "ended", code: reason.code ?? "", why: reason.message };
+      // It may have ended with the session that it came with.
+      void this.#stillIn(life);
     });
     void this.#watch(this.#agent, life);
     void this.#poll(this.#agent, life);

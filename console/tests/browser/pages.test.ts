@@ -186,7 +186,8 @@ test("a task is listed by its state, and its page has its result", async () => {
   await row("report.build").first().getByText("processing").waitFor();
   await page.getByRole("button", { name: "succeeded" }).click();
   await row("text.summarize").first().click();
-  await page.getByText("succeeded").waitFor();
+  // The list says it too, on the button and in the row, until the page of the task is there.
+  await page.locator(".facts").getByText("succeeded").waitFor();
   await page.getByText("planner-1").first().waitFor();
 });
 
