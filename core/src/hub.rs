@@ -408,6 +408,7 @@ impl Hub {
                 Timer::Line(line) => self.on_line_timer(turn, line),
                 Timer::Agent(key) => self.on_agent_timer(turn, key),
                 Timer::Delivery(key) => self.on_delivery_timer(turn, key),
+                Timer::Question => self.on_question_timer(turn),
                 Timer::Sweep => self.on_sweep(turn.now),
                 Timer::Drain => self.on_drain_end(turn),
             }

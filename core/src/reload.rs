@@ -31,7 +31,7 @@ impl Hub {
         if self.reloads >= RELOADS_MAX {
             return Err(Failure::overloaded("a reload is under way, and others wait for it").into());
         }
-        let waiter = self.let_wait(key, asking)?;
+        let waiter = self.let_wait(turn.now, key, asking)?;
         self.reloads += 1;
         let number = self.waits(Waits::Reload(waiter));
         self.note_act(turn, key, "hub.config.reload", "hub");

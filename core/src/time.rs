@@ -57,6 +57,8 @@ pub(crate) enum Timer {
     Agent(usize),
     /// Results that an agent was sent and did not confirm are due again.
     Delivery(usize),
+    /// A CALL waits no longer for an answer that the hub has not got.
+    Question,
     /// Periodic removal of what has expired.
     Sweep,
     /// The end of a drain.
@@ -89,6 +91,7 @@ struct Set {
     lines: Vec<Now>,
     agents: Vec<Now>,
     deliveries: Vec<Now>,
+    question: Option<Now>,
     sweep: Option<Now>,
     drain: Option<Now>,
     count: usize,
@@ -154,6 +157,7 @@ impl Set {
             Timer::Line(index) => put(&mut self.lines, index, at, NEVER),
             Timer::Agent(key) => put(&mut self.agents, key, at, NEVER),
             Timer::Delivery(key) => put(&mut self.deliveries, key, at, NEVER),
+            Timer::Question => self.question.replace(at).unwrap_or(NEVER),
             Timer::Sweep => self.sweep.replace(at).unwrap_or(NEVER),
             Timer::Drain => self.drain.replace(at).unwrap_or(NEVER),
         };
@@ -169,6 +173,7 @@ impl Set {
             Timer::Line(index) => put(&mut self.lines, index, NEVER, NEVER),
             Timer::Agent(key) => put(&mut self.agents, key, NEVER, NEVER),
             Timer::Delivery(key) => put(&mut self.deliveries, key, NEVER, NEVER),
+            Timer::Question => self.question.take().unwrap_or(NEVER),
             Timer::Sweep => self.sweep.take().unwrap_or(NEVER),
             Timer::Drain => self.drain.take().unwrap_or(NEVER),
         };
@@ -183,6 +188,7 @@ impl Set {
             Timer::Line(index) => self.lines.get(index) == Some(&at),
             Timer::Agent(key) => self.agents.get(key) == Some(&at),
             Timer::Delivery(key) => self.deliveries.get(key) == Some(&at),
+            Timer::Question => self.question == Some(at),
             Timer::Sweep => self.sweep == Some(at),
             Timer::Drain => self.drain == Some(at),
         }

@@ -304,8 +304,7 @@ impl Hub {
         // Nobody can have written down an id before the hub made it: it is kept as SDKs keep their own.
         let keep_default_ms =
             if asking.request_id.is_some() { limits::KEEP_MS_DEFAULT } else { limits::KEEP_MS_MADE };
-        let budget_ms = if is_task { limits::TIME_MS_MAX } else { self.settings.budget_ms };
-        let budget_at = turn.now.plus_ms(asking.budget_ms.unwrap_or(budget_ms).min(limits::TIME_MS_MAX));
+        let budget_at = turn.now.plus_ms(budget_ms(asking, self.settings.budget_ms));
         // A task waits for who can take it for as long as it may.
         let wait_until = turn.now.plus_ms(asking.wait_ms.unwrap_or(0).min(limits::TIME_MS_MAX));
         entry.insert(Call {
@@ -551,8 +550,14 @@ impl Hub {
 }
 
 /// Phase one, in milliseconds.
-fn accept_timeout_ms(asking: &Asking<'_>, default_ms: u64) -> u64 {
+pub(crate) fn accept_timeout_ms(asking: &Asking<'_>, default_ms: u64) -> u64 {
     asking.accept_timeout_ms.unwrap_or(default_ms).min(limits::TIME_MS_MAX)
+}
+
+/// The whole budget, in milliseconds; that of a task has another default.
+pub(crate) fn budget_ms(asking: &Asking<'_>, default_ms: u64) -> u64 {
+    let default_ms = if asking.mode == Some(CallMode::Task) { limits::TIME_MS_MAX } else { default_ms };
+    asking.budget_ms.unwrap_or(default_ms).min(limits::TIME_MS_MAX)
 }
 
 /// What a call asks of versions and results.

@@ -18,7 +18,7 @@ mod legs;
 mod stored;
 mod wait;
 
-pub(crate) use ask::{Asker, LISTENERS_MAX};
+pub(crate) use ask::{Asker, LISTENERS_MAX, accept_timeout_ms, budget_ms};
 pub(crate) use asking::is_fan_out;
 pub use away::without_body;
 pub(crate) use end::Ended;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use agent_reach_protocol::{ErrorCode, Kind, Receipt};
 use bytes::Bytes;
 
-use super::writing::{After, Waits};
+use super::questions::Waits;
+use super::writing::After;
 use crate::hub::{Complaint, Hub, Turn};
 use crate::session::Lane;
 use crate::store::{Change, Question, TaskId};

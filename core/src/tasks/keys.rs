@@ -7,7 +7,7 @@ use agent_reach_protocol::{
 };
 use bytes::Bytes;
 
-use super::writing::{Waiter, Waits};
+use super::questions::{Waiter, Waits};
 use crate::calls::{Call, Failure, LISTENERS_MAX, Listener, Refusal};
 use crate::effects::{DedupeOutcome, Fact};
 use crate::fingerprint::Fingerprint;
@@ -64,7 +64,7 @@ impl Hub {
         };
         let message = Bytes::copy_from_slice(message);
         self.ask_store(turn, key, asking, question, |waiter| Waits::Key(waiter, message))?;
-        self.memory.elsewhere.asks(self.tasks.questions);
+        self.memory.elsewhere.asks(self.tasks.questions.latest());
         Ok(())
     }
 

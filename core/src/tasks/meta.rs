@@ -8,9 +8,9 @@ use agent_reach_protocol::names::Pattern;
 use agent_reach_protocol::{Call as Asking, ErrorCode};
 use serde::{Deserialize, Serialize};
 
+use super::questions::{Waiter, Waits};
 use super::retry::{RETRY, still_open};
 use super::view::TaskView;
-use super::writing::{Waiter, Waits};
 use crate::calls::Refusal;
 use crate::events::Watch;
 use crate::hub::{Hub, Turn};
@@ -226,7 +226,7 @@ impl Hub {
         task: TaskId,
         index: usize,
     ) -> Result<(), Refusal> {
-        let waiter = self.let_wait(key, asking)?;
+        let waiter = self.let_wait(turn.now, key, asking)?;
         let number = self.waits(Waits::Cancel(waiter));
         self.note_act(turn, key, "hub.tasks.cancel", &task.to_string());
         self.tasks.cancels.entry(task).or_default().push(number);

@@ -10,6 +10,7 @@ mod end;
 mod hold;
 mod keys;
 mod meta;
+mod questions;
 mod rest;
 mod restore;
 mod retry;
@@ -23,9 +24,10 @@ use crate::store::{TaskId, TaskState};
 
 use deliver::Delivery;
 pub use meta::ALL_TASKS;
+use questions::Questions;
+pub(crate) use questions::Waits;
 pub(crate) use view::TaskView;
 use writing::After;
-pub(crate) use writing::Waits;
 
 /// What a task has beside what every call has.
 #[derive(Debug)]
@@ -69,10 +71,8 @@ pub(crate) struct Tasks {
     after: VecDeque<(u64, After)>,
     /// Those that have ended, until that is written, with the number of that change.
     ending: BTreeMap<TaskId, u64>,
-    /// Number of the latest question.
-    questions: u64,
-    /// Who waits for an answer of the store.
-    waits: BTreeMap<u64, Waits>,
+    /// Who waits for an answer.
+    questions: Questions,
     /// Open ones, as calls.
     by_id: BTreeMap<TaskId, usize>,
     /// How many are in each state, those that end left out.

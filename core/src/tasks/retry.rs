@@ -10,7 +10,7 @@ use agent_reach_protocol::{Call as Asking, CallMode, ErrorCode, Policy, ToHub, l
 use serde::Serialize;
 
 use super::accept::Origin;
-use super::writing::{Waiter, Waits};
+use super::questions::{Waiter, Waits};
 use crate::authz;
 use crate::calls::{Asker, Failure, Refusal, is_fan_out};
 use crate::fingerprint::Fingerprint;

@@ -1,21 +1,15 @@
-//! Between the hub and the store: what is written, what follows then, what is asked and who waits for the answer.
+//! Between the hub and the store: what is written, what follows then, and what the store says.
 
 use std::sync::Arc;
 
-use agent_reach_protocol::{Call as Asking, CallMode, ErrorCode};
-use bytes::Bytes;
+use agent_reach_protocol::ErrorCode;
 
 use super::end::EndedTask;
-use super::meta::Query;
-use crate::calls::{Failure, Refusal};
-use crate::effects::CallRecord;
+use super::questions::Waits;
+use crate::calls::Failure;
 use crate::hub::{Hub, Turn};
-use crate::input::ConnectionId;
-use crate::registry::Asked;
-use crate::rows::{TaskRow, Whose};
-use crate::store::{Answer, Ask, Change, Question, StoreNews, TaskId};
+use crate::store::{Answer, Change, StoreNews, TaskId};
 use crate::time::Now;
-use crate::trace_id::TraceId;
 
 /// What follows when a change is written.
 #[derive(Debug)]
@@ -29,56 +23,6 @@ pub(super) enum After {
     /// The store no longer says that this agent is owed the end of this task.
     Confirmed(Arc<str>, TaskId),
 }
-
-/// The CALL of an agent that waits for the store.
-#[derive(Clone, Debug)]
-pub(crate) struct Waiter {
-    pub(crate) key: usize,
-    pub(crate) connection: ConnectionId,
-    /// Its id for the CALL.
-    pub(crate) id: u64,
-    pub(crate) request_id: Arc<str>,
-    pub(crate) capability: Arc<str>,
-    pub(crate) trace: Option<TraceId>,
-    /// The store has been asked a second time.
-    pub(crate) again: bool,
-}
-
-/// Who waits for an answer of the store.
-#[derive(Debug)]
-pub(crate) enum Waits {
-    /// This CALL, to be looked at again then.
-    Key(Waiter, Bytes),
-    /// This CALL repeats a task that has ended.
-    Replay(Waiter),
-    /// A `hub.tasks.*`.
-    Query(Waiter, Query),
-    /// A `hub.tasks.cancel` of an open task: no answer of the store, but the task's end.
-    Cancel(Waiter),
-    /// A `hub.tasks.retry` of this task: no answer of the store, but the writing of the new one.
-    Retry(Waiter, TaskId),
-    /// A `hub.config.reload`, which the shell answers and not the store.
-    Reload(Waiter),
-    /// An agent that is owed results.
-    Owed(Arc<str>),
-}
-
-impl Waits {
-    const fn waiter(&self) -> Option<&Waiter> {
-        match self {
-            Self::Key(waiter, _)
-            | Self::Replay(waiter)
-            | Self::Query(waiter, _)
-            | Self::Cancel(waiter)
-            | Self::Retry(waiter, _)
-            | Self::Reload(waiter) => Some(waiter),
-            Self::Owed(_) => None,
-        }
-    }
-}
-
-/// Most questions that are open.
-const QUESTIONS_MAX: usize = 4096;
 
 impl Hub {
     /// A moment as it is stored: milliseconds since the Unix epoch.
@@ -108,76 +52,6 @@ impl Hub {
         number
     }
 
-    /// Asks the store on behalf of a CALL, which is open until the answer comes.
-    pub(super) fn ask_store(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: usize,
-        asking: &Asking<'_>,
-        question: Question,
-        waits: impl FnOnce(Waiter) -> Waits,
-    ) -> Result<(), Refusal> {
-        let waiter = self.let_wait(key, asking)?;
-        self.question(turn, question, waits(waiter));
-        Ok(())
-    }
-
-    /// A CALL is open until the next question is answered.
-    pub(crate) fn let_wait(&mut self, key: usize, asking: &Asking<'_>) -> Result<Waiter, Refusal> {
-        self.within_in_flight(key)?;
-        if self.tasks.waits.len() >= QUESTIONS_MAX {
-            return Err(Failure::overloaded("too many questions to the store are open").into());
-        }
-        let number = self.number();
-        let made = self.made_request_id(number);
-        let (next, trace) = (self.tasks.questions + 1, self.trace_of(asking));
-        let gone = || Refusal::new(ErrorCode::Internal, "the caller is not registered");
-        let agent = self.registry.agents.get_mut(key).ok_or_else(gone)?;
-        let connection = agent.session.ok_or_else(gone)?;
-        agent.asked.insert(asking.id, Asked::Question(next));
-        Ok(Waiter {
-            key,
-            connection,
-            id: asking.id,
-            request_id: asking.request_id.unwrap_or(&made).into(),
-            capability: asking.capability.into(),
-            trace,
-            again: false,
-        })
-    }
-
-    /// A CALL goes on waiting, for the next answer.
-    pub(super) fn wait_on(&mut self, waits: Waits) -> Option<u64> {
-        let waiter = waits.waiter()?;
-        let next = self.tasks.questions + 1;
-        let agent = self.registry.agents.get_mut(waiter.key)?;
-        agent.asked.insert(waiter.id, Asked::Question(next));
-        Some(self.waits(waits))
-    }
-
-    /// What the store said of a task was read before its end was written, which has been said since: it is asked once
-    /// more. `false`: there is no need to.
-    pub(super) fn ask_once_more(
-        &mut self,
-        turn: &mut Turn<'_>,
-        waiter: &Waiter,
-        row: &TaskRow,
-        waits: impl FnOnce(Waiter) -> Waits,
-    ) -> bool {
-        let task = row.id;
-        let is_late = row.outcome.is_none() && self.tasks.find(task).is_none();
-        if !is_late || waiter.again || self.tasks.ending.contains_key(&task) {
-            return false;
-        }
-        let Some(number) = self.wait_on(waits(Waiter { again: true, ..waiter.clone() })) else {
-            return false;
-        };
-        // It was found for who asked.
-        let question = Question::Task { whose: Whose::Everybodys, task };
-        turn.fx.asks.push(Ask { number, question });
-        true
-    }
-
     /// A task whose end is being written.
     pub(super) fn ending_task(&mut self, task: TaskId) -> Option<&mut EndedTask> {
         let number = self.tasks.ending.get(&task)?;
@@ -186,63 +60,6 @@ impl Hub {
             (_, After::End(ended)) => Some(ended),
             (_, After::Accept(_) | After::Give { .. } | After::Confirmed(..)) => None,
         }
-    }
-
-    /// Notes who waits for the next answer.
-    pub(crate) fn waits(&mut self, waits: Waits) -> u64 {
-        self.tasks.questions += 1;
-        self.tasks.waits.insert(self.tasks.questions, waits);
-        self.tasks.questions
-    }
-
-    pub(super) fn question(&mut self, turn: &mut Turn<'_>, question: Question, waits: Waits) -> u64 {
-        let number = self.waits(waits);
-        turn.fx.asks.push(Ask { number, question });
-        number
-    }
-
-    /// The connection of a CALL that waits for the store is gone.
-    pub(crate) fn forget_question(&mut self, number: u64) {
-        self.memory.elsewhere.answered(number);
-        self.tasks.waits.remove(&number);
-    }
-
-    /// The caller no longer wants to know.
-    pub(crate) fn cancel_question(&mut self, turn: &mut Turn<'_>, number: u64) {
-        self.memory.elsewhere.answered(number);
-        let Some(waits) = self.tasks.waits.remove(&number) else { return };
-        if let Some(waiter) = waits.waiter() {
-            self.answered(waiter);
-            self.fail_waiter(turn, waiter, &Failure::new(ErrorCode::Cancelled, "cancelled").into());
-            self.close_if_idle(turn, waiter.connection);
-        }
-    }
-
-    /// Takes out who waits for an answer; `None` when nobody does any more.
-    pub(crate) fn no_longer_waits(&mut self, number: u64) -> Option<Waits> {
-        let waits = self.tasks.waits.remove(&number)?;
-        match waits.waiter() {
-            Some(waiter) => self.answered(waiter).then_some(waits),
-            None => Some(waits),
-        }
-    }
-
-    /// A CALL waits no longer. `false`: its connection is gone.
-    fn answered(&mut self, waiter: &Waiter) -> bool {
-        let agent = self.registry.agents.get_mut(waiter.key);
-        let Some(agent) = agent.filter(|agent| agent.session == Some(waiter.connection)) else {
-            return false;
-        };
-        agent.asked.remove(&waiter.id);
-        true
-    }
-
-    pub(crate) fn fail_waiter(&mut self, turn: &mut Turn<'_>, waiter: &Waiter, refusal: &Refusal) {
-        let (name, request_id) = (&*waiter.capability, Some(&*waiter.request_id));
-        let record = self.send_refusal(turn, waiter.key, waiter.id, request_id, name, refusal);
-        let record = record.map(|record| CallRecord { trace: waiter.trace, ..record });
-        let capability = self.registry.names.get(name).map(|(own, _)| Arc::clone(own));
-        self.record_refusal(turn, capability, CallMode::Call, refusal, record);
     }
 
     pub(crate) fn on_store(&mut self, turn: &mut Turn<'_>, news: StoreNews) {

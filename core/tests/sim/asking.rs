@@ -8,7 +8,6 @@ use rmpv::Value;
 
 use super::Sim;
 use super::model::{Asked, Event, On};
-use super::store::ANSWER_MAX_MS;
 use crate::world::call;
 
 /// What a CALL asks of tasks.
@@ -84,7 +83,7 @@ impl Sim {
         };
         let mut asked = Asked::new(None, credit, false);
         // Its arrival says when.
-        let bounded = matches!(question, Question::List | Question::Get(_));
+        let bounded = !matches!(question, Question::Watch(..));
         asked.due = bounded.then_some(Now::from_micros(u64::MAX));
         let body = body_of(&question);
         let watch = matches!(question, Question::Watch(..));
@@ -274,11 +273,5 @@ impl Sim {
                 "a_watch_agrees_with_what_is: watch {call} shows {gone:?}, which has ended"
             );
         }
-    }
-
-    /// How long an answer of the hub to a question may take: what the store read before an end was written is asked of it
-    /// once more.
-    pub(super) const fn question_ms() -> u64 {
-        2 * ANSWER_MAX_MS + 1
     }
 }

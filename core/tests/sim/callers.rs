@@ -8,6 +8,7 @@ use agent_reach_protocol::{
 use bytes::Bytes;
 
 use super::Sim;
+use super::asking::Question;
 use super::model::{Asked, Conn, Event, Intent, On, Select, Terms};
 use super::setting::{ASKED, BUDGET_MAX_MS};
 use super::settled::PROBE_MS;
@@ -213,7 +214,12 @@ impl Sim {
         let Some(asked) = conn.asked.get_mut(&call_id) else { return };
         let Some(place) = asked.intent else {
             asked.arrived = Some(now);
-            let within = if asked.probe { PROBE_MS } else { 0 };
+            let within = match asked.question {
+                // Its end has to be written.
+                Some(Question::Cancel(_)) => self.settings.budget_ms,
+                _ if asked.probe => PROBE_MS,
+                _ => 0,
+            };
             asked.due = asked.due.map(|_| now.plus_ms(within));
             return;
         };
@@ -236,12 +242,13 @@ impl Sim {
 
     /// The hub asks the store before it goes on with a CALL.
     pub(super) fn ask_waits_for_the_store(&mut self, id: ConnectionId, call_id: u64) {
-        let later = Self::question_ms();
-        let Some(asked) = self.conns.get_mut(&id).and_then(|conn| conn.asked.get_mut(&call_id)) else {
-            return;
-        };
-        asked.due =
-            asked.due.map(|due| due.plus_ms(later + if asked.intent.is_some() { BUDGET_MAX_MS } else { 0 }));
+        let default_ms = self.settings.accept_timeout_ms;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(asked) = conn.asked.get_mut(&call_id) else { return };
+        // It waits no longer than for any other to accept; then the call itself begins.
+        let intent = asked.intent.map(|place| &self.players[conn.agent].intents[place]);
+        let later = intent.map_or(default_ms, |intent| intent.accept_ms + BUDGET_MAX_MS);
+        asked.due = asked.due.map(|due| due.plus_ms(later));
         asked.phase_due = None;
         *self.met.entry("asked_store").or_default() += 1;
     }
@@ -318,9 +325,11 @@ impl Sim {
         conn.asked.insert(call_id, asked);
         let asking = Call { stream: watch, credit: Some(credit), ..call(call_id, name) };
         let mut body = Writer::default();
-        body.map(1);
+        body.map(2);
         body.str("agent_id");
         body.str(&whom);
+        body.str("draining");
+        body.bool(self.dice.percent(60));
         let body = body.into_bytes();
         let message = encode(&asking, name.starts_with("hub.agents.d").then_some(&body));
         self.send(id, message, On::Ask { call: call_id, again: false }, |_| {

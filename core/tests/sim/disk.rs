@@ -50,6 +50,8 @@ pub(crate) struct Store {
     pub(crate) ill: bool,
     /// Nor can it be read.
     pub(super) unreadable: bool,
+    /// It does not answer any question.
+    pub(super) silent: bool,
     pub(super) writes: bool,
     /// How long a batch and a word about it may take, in milliseconds.
     pub(crate) lag_ms: u64,

@@ -105,7 +105,7 @@ pub(super) fn only_authorised_targets(sim: &Sim, conn: &Conn, given: &Given, kin
     );
 }
 
-/// Nothing new goes to an agent that is out of routing: silent, draining by its own word, or unhealthy.
+/// Nothing new goes to an agent that is out of routing: silent, draining by its own word or an operator's, or unhealthy.
 pub(super) fn nothing_new_to_who_is_out_of_routing(
     sim: &Sim,
     conn: &Conn,
@@ -116,10 +116,11 @@ pub(super) fn nothing_new_to_who_is_out_of_routing(
     if kind == Try::Resumed {
         return;
     }
-    let out = [conn.out.suspect, conn.out.status, conn.out.health];
+    let drained = sim.players[conn.agent].drained.map(|(_, at)| at);
+    let out = [conn.out.suspect, conn.out.status, conn.out.health, drained];
     assert!(
         out.iter().flatten().all(|at| *at >= since),
-        "nothing_new_to_who_is_out_of_routing: {:?} {:?}",
+        "nothing_new_to_who_is_out_of_routing: {:?} {:?} {drained:?}",
         conn.id,
         conn.out
     );
@@ -238,11 +239,11 @@ fn nothing_grows_without_bound(sim: &Sim, gauges: &Gauges) {
         ("in_flight", gauges.in_flight, usize::try_from(slots).unwrap()),
         ("watches", gauges.watches, players * 16),
         // One for each connection, leg and agent, the sweep and the drain.
-        // And one for each call that has no leg, and for each line that waits.
+        // And one for each call that has no leg, and for each line that waits, and one for who waits for the store.
         (
             "timers",
             gauges.timers,
-            gauges.connections + gauges.in_flight + 2 * agents + gauges.calls + gauges.waiting + 2,
+            gauges.connections + gauges.in_flight + 2 * agents + gauges.calls + gauges.waiting + 3,
         ),
         ("outbound_bytes", gauges.outbound_bytes, gauges.connections * (sim.settings.outbound_bytes + 2048)),
         // The last call that had room may have further targets.

@@ -176,6 +176,7 @@ impl Sim {
             registered: VecDeque::new(),
             greeted: 0,
             lived: BTreeMap::new(),
+            drained: None,
         });
         self.later(0, 500, Event::Connect(at));
         self.later(500, 10_000, Event::Lose(at));
@@ -314,6 +315,7 @@ impl Sim {
             }
             Fact::Liveness { agent, to } => self.was_heard(agent, *to),
             Fact::CallEnded { .. } => self.ends += 1,
+            Fact::Act { capability: "hub.agents.drain", subject, .. } => self.was_drained(subject),
             Fact::CallTraced(trace) => settled::is_a_tree(trace),
             // What was forgotten early may run again.
             Fact::Evicted { .. } => self.ran.clear(),
@@ -347,6 +349,7 @@ impl Sim {
         let Some(player) = self.players.iter_mut().find(|player| player.name == agent) else { return };
         invariants::registrations_stay_within_their_share(now, player);
         *player.lived.entry(player.greeted).or_default() += 1;
+        player.drained = player.drained.filter(|(life, _)| *life == player.greeted);
         // A provider that came back is given its calls again, with a phase one of their own.
         for asked in self.conns.values_mut().flat_map(|conn| conn.asked.values_mut()) {
             asked.phase_due = None;

@@ -401,6 +401,7 @@ impl Sim {
         for agent in 0..self.players.len() {
             let player = &mut self.players[agent];
             player.registered.clear();
+            player.drained = None;
             // What was open is forgotten, and asked for anew.
             for intent in player.intents.iter_mut().filter(|intent| intent.task.is_none()) {
                 (intent.window, intent.abandoned, intent.cancelled) = (None, false, false);

@@ -52,6 +52,17 @@ impl Sim {
         conn.out.health = (!health).then(|| conn.out.health.unwrap_or(now));
     }
 
+    /// An operator takes an agent out of work, or gives it back, whatever it says itself.
+    pub(super) fn was_drained(&mut self, subject: &str) {
+        let (name, drains) = match subject.strip_suffix(" back to work") {
+            Some(name) => (name, false),
+            None => (subject, true),
+        };
+        let Some(player) = self.players.iter_mut().find(|player| player.name == name) else { return };
+        // Of its lives the one that registered last.
+        player.drained = drains.then_some((player.greeted, self.now));
+    }
+
     /// See [`Sim::routable`]; what policy does not grant is left out, whatever the agent says.
     pub(super) fn offers(&mut self, id: ConnectionId, name: &'static str, add: bool) {
         let now = self.now;

@@ -92,6 +92,8 @@ impl Sim {
             .conns
             .values()
             .filter(|conn| conn.welcomed && !conn.left && !conn.ended)
+            // An operator's word holds until the operator takes it back.
+            .filter(|conn| self.players[conn.agent].drained.is_none())
             .map(|c| c.id)
             .collect();
         let asker = usable.iter().copied().find(|id| self.players[self.conns[id].agent].declares.is_none());

@@ -115,6 +115,10 @@ impl Sim {
         if epoch != self.store.epoch {
             return;
         }
+        if self.store.silent {
+            *self.met.entry("store_silent").or_default() += 1;
+            return;
+        }
         let Some(ask) = self.store.asks.remove(&number) else { return };
         let answer = self.store.answer(&ask.question);
         self.store.read.insert(number, answer);
@@ -142,6 +146,7 @@ impl Sim {
         }
         self.store.ill = true;
         self.store.unreadable = self.dice.percent(40);
+        self.store.silent = self.dice.percent(30);
         *self.met.entry("store_ill").or_default() += 1;
         self.note(|| "the store is ill".to_owned());
         self.refuse_tasks();
@@ -155,7 +160,11 @@ impl Sim {
         if !self.store.ill {
             return;
         }
-        (self.store.ill, self.store.unreadable) = (false, false);
+        (self.store.ill, self.store.unreadable, self.store.silent) = (false, false, false);
+        let (epoch, asked) = (self.store.epoch, self.store.asks.keys().copied().collect::<Vec<_>>());
+        for number in asked {
+            self.later(0, ANSWER_MAX_MS / 2, Event::StoreReads(epoch, number));
+        }
         self.note(|| "the store is well".to_owned());
         self.tell(StoreNews::Writable(true));
         self.plan_write();
