@@ -123,7 +123,10 @@ pub struct Holder {
     pub agent: Arc<str>,
     /// Its `instance`: another one never had it.
     pub instance: Arc<str>,
-    /// The capability lets it run again after an unknown outcome.
+    /// The capability that it was given it for, by the name that it has at that agent. `None`: not known, since an older
+    /// version wrote it.
+    pub capability: Option<Arc<str>>,
+    /// That capability lets it run again after an unknown outcome.
     pub idempotent: bool,
 }
 

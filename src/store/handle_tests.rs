@@ -63,7 +63,8 @@ fn what_is_written_is_found_again_by_this_process_and_the_next() {
     let options = StoreOptions::new(home.path().join("hub.db"));
     let (store, restored, news) = open(&options);
     assert!(restored.open.is_empty() && restored.owed.is_empty() && restored.keys.is_empty());
-    let holder = Holder { agent: "worker".into(), instance: "one".into(), idempotent: true };
+    let holder =
+        Holder { agent: "worker".into(), instance: "one".into(), capability: None, idempotent: true };
     let moved =
         Moved { task: task(2).id, at: 9, state: TaskState::Processing, attempt: 3, holder: Some(holder) };
     store.write([

@@ -25,6 +25,7 @@ fn moved(number: u64, at: u64, state: TaskState, holder: Option<(&str, &str)>) -
     let holder = holder.map(|(agent, instance)| Holder {
         agent: agent.into(),
         instance: instance.into(),
+        capability: Some("digest".into()),
         idempotent: true,
     });
     Moved { task: id(number), at, state, attempt: 2, holder }

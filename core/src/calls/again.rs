@@ -78,12 +78,12 @@ impl Hub {
         }
         call.tiers.last = Some(Box::new(failure.clone()));
         if call.task.is_some() {
-            self.nobody_has(turn, call_index);
             let key = self.registry.find(target);
             let away = key.and_then(|key| self.registry.agents.get(key)).is_none_or(|a| a.session.is_none());
             if away || failure.code == ErrorCode::AgentLost {
                 return self.queue_again(turn, call_index);
             }
+            self.nobody_has(turn, call_index);
         }
         self.back_off(turn, call_index, target) || self.fall_back(turn, call_index)
     }

@@ -88,6 +88,8 @@ impl Hub {
         for key in self.tasks.deliveries.keys().copied().collect::<Vec<_>>() {
             self.stop_deliveries(key);
         }
-        self.tasks = Tasks::default();
+        // What still is written has its numbers, and who waits for an answer is told with its connection's end.
+        let Tasks { changes, questions, .. } = std::mem::take(&mut self.tasks);
+        self.tasks = Tasks { changes, questions, ..Tasks::default() };
     }
 }

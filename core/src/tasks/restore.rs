@@ -137,7 +137,8 @@ impl Hub {
             let Some(index) = self.tasks.find(task) else { continue };
             let Some(call) = self.calls.get(index) else { continue };
             let Stage::Returning { holder } = call.stage.clone() else { continue };
-            let name = self.policy.resolve(&call.capability);
+            // What it has is what it was asked for then, whatever the name that was called leads to now.
+            let name = holder.capability.as_deref().unwrap_or_else(|| self.policy.resolve(&call.capability));
             let agent = self.registry.agents.get(key);
             let offers = agent.zip(self.registry.names.get(name));
             let offer = offers
@@ -208,7 +209,6 @@ impl Hub {
         let failure = Failure { retryable, ..Failure::new(ErrorCode::AgentLost, message) };
         call.tiers.last = Some(Box::new(failure.clone()));
         self.clear_call_timer(index);
-        self.nobody_has(turn, index);
         if retryable && self.queue_again(turn, index) {
             return;
         }

@@ -247,6 +247,7 @@ impl<'a> World<'a> {
         let holder = script.maybe(&[true, false]).map(|idempotent| Holder {
             agent: script.pick(&AGENTS).into(),
             instance: script.pick(&["life-1", "life-2"]).into(),
+            capability: script.maybe(&envelopes::CAPABILITIES).map(Into::into),
             idempotent,
         });
         let moved = Moved {

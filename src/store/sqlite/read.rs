@@ -168,7 +168,7 @@ fn list(
 const WHOLE: &str =
     "t.id, t.identity, t.agent, t.request_id, t.capability, t.fingerprint, t.keep_until, t.created,
     t.budget_until, c.call, t.callback_url, t.reply_to, t.updated, t.state, t.attempt, t.holder_agent,
-    t.holder_instance, t.holder_idempotent, t.retry_of";
+    t.holder_instance, t.holder_idempotent, t.retry_of, t.holder_capability";
 
 /// A task as it was accepted, whatever has become of it.
 fn call(connection: &Connection, whose: &Whose, asked: TaskId) -> Result<Option<StoredCall>, StoreError> {
@@ -202,9 +202,12 @@ fn open_task(row: &Row<'_>, texts: &mut Texts) -> Result<OpenTask, StoreError> {
     let mut shared = |column| str_of(row, column).map(|text| texts.shared(text));
     let (agent, instance) = (optional_text(row, 15)?, optional_text(row, 16)?);
     let holder = match (agent, instance) {
-        (Some(agent), Some(instance)) => {
-            Some(Holder { agent: shared(15).unwrap_or(agent), instance, idempotent: row.get(17)? })
-        }
+        (Some(agent), Some(instance)) => Some(Holder {
+            agent: shared(15).unwrap_or(agent),
+            instance,
+            capability: optional_text(row, 19)?.map(|own| shared(19).unwrap_or(own)),
+            idempotent: row.get(17)?,
+        }),
         _ => None,
     };
     Ok(OpenTask {

@@ -8,7 +8,7 @@ use crate::store::{StoreError, StoreErrorKind};
 pub(super) const APPLICATION: i32 = 0x4172_5374;
 
 /// One after the other, each from the version of its place to the next. Those that were released never change.
-const MIGRATIONS: [&str; 2] = [V1, V2];
+const MIGRATIONS: [&str; 3] = [V1, V2, V3];
 
 /// Bodies stand apart: a row that changes is written anew as a whole. `tasks.expires` is set with the end, so the partial
 /// indexes hold the few rows that are looked for. A `key` of an open task is kept without an end.
@@ -74,6 +74,9 @@ CREATE TABLE probe (id INTEGER PRIMARY KEY, filler BLOB NOT NULL);
 
 /// Which task's CALL an operator had made again.
 const V2: &str = "ALTER TABLE tasks ADD COLUMN retry_of BLOB";
+
+/// For which capability an agent was given a task, by its own name of it.
+const V3: &str = "ALTER TABLE tasks ADD COLUMN holder_capability TEXT";
 
 /// The newest version.
 pub(super) const VERSION: usize = MIGRATIONS.len();

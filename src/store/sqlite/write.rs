@@ -135,7 +135,7 @@ fn r#move(connection: &Connection, moved: &Moved, tally: &mut Tally) -> Result<b
     // Who had it last stays to be shown; without an instance nobody has it.
     let sql =
         "UPDATE tasks SET state = ?2, attempt = ?3, updated = ?4, holder_agent = coalesce(?5, holder_agent),
-            holder_instance = ?6, holder_idempotent = ?7 WHERE seq = ?1";
+            holder_instance = ?6, holder_idempotent = ?7, holder_capability = ?8 WHERE seq = ?1";
     let holder = moved.holder.as_ref();
     connection.prepare_cached(sql)?.execute(params![
         seq,
@@ -145,6 +145,7 @@ fn r#move(connection: &Connection, moved: &Moved, tally: &mut Tally) -> Result<b
         holder.map(|holder| &holder.agent),
         holder.map(|holder| &holder.instance),
         holder.map(|holder| holder.idempotent),
+        holder.map(|holder| &holder.capability),
     ])?;
     tally.task(before, -1);
     tally.task(moved.state, 1);
