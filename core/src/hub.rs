@@ -155,6 +155,7 @@ impl Hub {
     /// Takes in one cause. `now` never goes back.
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Effects) {
         let turn = &mut Turn { now, fx: effects };
+        let ticks = matches!(input, Input::Tick);
         match input {
             Input::Connected { connection, peer } => self.on_connected(turn, connection, peer),
             Input::Guest { connection, peer } => self.on_guest(turn, connection, peer),
@@ -200,6 +201,11 @@ impl Hub {
             self.end_slow_consumers(turn);
             // What a session leaves may be for who waits.
             if self.freed.is_empty() && self.doubtful.is_empty() && self.overfull.is_empty() {
+                // And who waited may have no time at all.
+                if ticks && self.timers.next().is_some_and(|next| next <= now) {
+                    self.on_tick(turn);
+                    continue;
+                }
                 break;
             }
         }
@@ -463,7 +469,7 @@ impl Hub {
             self.refuse(turn, id, GoodbyeCode::Unauthorized, "the policy no longer allows this agent", None);
         }
         self.withdraw_ungranted();
-        self.requeue_all(turn);
+        self.requeue(turn, None);
     }
 }
 

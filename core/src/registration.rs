@@ -26,6 +26,15 @@ pub(crate) type Hellos = BTreeMap<Arc<str>, Vec<Now>>;
 /// The window in which HELLOs of one agent are counted, in milliseconds.
 pub(crate) const STORM_WINDOW_MS: u64 = 10_000;
 
+/// What came of putting an agent into the registry.
+struct Registration {
+    key: usize,
+    /// An older connection gave way.
+    replaced: bool,
+    /// It declares to call other capabilities than before.
+    redeclared: bool,
+}
+
 impl Hub {
     pub(crate) fn on_hello(&mut self, turn: &mut Turn<'_>, id: ConnectionId, hello: &Hello<'_>) {
         let Some(session) = self.session(id) else { return };
@@ -72,7 +81,7 @@ impl Hub {
             drained: self.drained.holds(agent_id, hello.instance),
             ..Agent::new(own, peer.identity, grant, turn.now)
         };
-        let (key, replaced) = self.register(turn, agent);
+        let Registration { key, replaced, redeclared } = self.register(turn, agent);
         if let Some(load) = &hello.load
             && let Some(agent) = self.registry.agents.get_mut(key)
         {
@@ -80,6 +89,10 @@ impl Hub {
         }
         self.welcome(turn, id, key, &notices, replaced);
         self.take_up(turn, key);
+        if redeclared && let Some(agent) = self.registry.agents.get(key) {
+            let owner = (key, agent.serial);
+            self.requeue(turn, Some(owner));
+        }
     }
 
     /// An agent is here: it gets what waited for it, and is told of.
@@ -152,11 +165,11 @@ impl Hub {
     }
 
     /// Puts the agent into the registry; the newest connection of an agent wins.
-    fn register(&mut self, turn: &mut Turn<'_>, mut agent: Agent) -> (usize, bool) {
+    fn register(&mut self, turn: &mut Turn<'_>, mut agent: Agent) -> Registration {
         let connection = agent.session;
         let name = Arc::clone(&agent.id);
         let identity = Arc::clone(&agent.identity);
-        let mut replaced = false;
+        let (mut replaced, mut redeclared) = (false, false);
         let key = match self.registry.find(&name) {
             None => self.registry.insert(agent),
             Some(key) => {
@@ -198,6 +211,7 @@ impl Hub {
                     agent.detached = std::mem::take(&mut before.detached);
                     agent.orphaned = std::mem::take(&mut before.orphaned);
                     agent.figures = before.figures;
+                    redeclared = before.declared != agent.declared;
                     **before = agent;
                 }
                 self.may_take_less(key);
@@ -220,7 +234,7 @@ impl Hub {
             self.set_session_timer(id, next);
         }
         turn.fx.facts.push(Fact::Registered { agent: name, identity, replaced });
-        (key, replaced)
+        Registration { key, replaced, redeclared }
     }
 
     fn welcome(

@@ -310,13 +310,13 @@ impl Registry {
         self.agents.insert(Box::new(agent))
     }
 
-    pub(crate) fn remove(&mut self, key: usize) {
+    pub(crate) fn remove(&mut self, key: usize) -> Option<Box<Agent>> {
         self.set_offers(key, Vec::new());
-        if let Some(agent) = self.agents.try_remove(key)
-            && !agent.guest
-        {
+        let agent = self.agents.try_remove(key)?;
+        if !agent.guest {
             self.by_id.remove(&agent.id);
         }
+        Some(agent)
     }
 
     /// Replaces all offers of one agent.

@@ -347,7 +347,11 @@ impl Hub {
         self.settle_given(turn, key);
         self.settle_asked(turn, key);
         self.set_agent_timer(key, None);
-        self.registry.remove(key);
+        let Some(agent) = self.registry.remove(key) else { return };
+        // What it declared to call bound its tasks for as long as it was here.
+        if agent.declared.is_some() && self.tasks.are_of(&agent.identity) {
+            self.requeue(turn, Some((key, agent.serial)));
+        }
     }
 
     pub(crate) fn on_goodbye(&mut self, turn: &mut Turn<'_>, id: ConnectionId) {

@@ -292,12 +292,14 @@ impl Hub {
         self.give_up_on(turn, call_index, nobody(why, &name));
     }
 
-    /// New rules: who waits may be for others now, or for nobody.
-    pub(crate) fn requeue_all(&mut self, turn: &mut Turn<'_>) {
+    /// New rules, of the hub or of one agent, by its key and serial: who waits may be for others now, or for nobody.
+    pub(crate) fn requeue(&mut self, turn: &mut Turn<'_>, owner: Option<(usize, u64)>) {
         for call_index in self.waiting.all() {
-            let Some(agent) = self.calls.get(call_index).map(|call| call.narrowed().cloned()) else {
+            let Some(call) = self.calls.get(call_index) else { continue };
+            if owner.is_some_and(|owner| owner != call.owner) {
                 continue;
-            };
+            }
+            let agent = call.narrowed().cloned();
             self.stop_waiting(call_index);
             if let Err(failure) = self.still_allowed(call_index) {
                 self.settle(turn, call_index, failure);

@@ -110,6 +110,11 @@ impl Tasks {
         self.by_id.get(&task).copied()
     }
 
+    /// Whether an identity has open ones.
+    pub(crate) fn are_of(&self, identity: &str) -> bool {
+        self.by_owner.contains_key(identity)
+    }
+
     /// How many are queued, received and processing.
     pub(crate) const fn counts(&self) -> [usize; 3] {
         self.counts
