@@ -402,9 +402,12 @@ impl Sim {
             let player = &mut self.players[agent];
             player.registered.clear();
             player.drained = None;
-            // What was open is forgotten, and asked for anew.
+            // What was open is forgotten, and asked for anew; an end that the store has is replayed.
+            let stored = self.settings.store;
             for intent in player.intents.iter_mut().filter(|intent| intent.task.is_none()) {
-                (intent.window, intent.abandoned, intent.cancelled) = (None, false, false);
+                intent.abandoned =
+                    stored && (intent.abandoned || intent.window.is_some_and(|end| end <= self.now));
+                (intent.window, intent.cancelled) = (None, stored && intent.cancelled);
                 (intent.times_asked, intent.granted, intent.first) = (0, 0, None);
             }
             self.later(0, 2000, Event::Connect(agent));

@@ -41,7 +41,7 @@ impl Sim {
         while self.step() {}
         // Who left in between may have been away.
         // Or still had something to confirm.
-        self.end = self.end.plus_ms(RESUME_MS + 2 * REDELIVER_MS + 1);
+        self.end = self.end.plus_ms(RESUME_MS + 3 * REDELIVER_MS + 1);
         while self.step() {}
         self.now = self.end;
         while self.hub.next_timeout().is_some_and(|next| next <= self.now) {

@@ -219,8 +219,13 @@ impl World {
 
     /// The process dies, with all that was not written, and a new one takes over what is stored.
     pub(crate) fn crash(&mut self, settings: Settings) {
+        self.crash_under(settings, Policy::open());
+    }
+
+    /// The same, and the new one has other rules.
+    pub(crate) fn crash_under(&mut self, settings: Settings, policy: Policy) {
         let started = settings.started_unix_ms;
-        let mut hub = Hub::new(Settings { store: true, ..settings }, Policy::open());
+        let mut hub = Hub::new(Settings { store: true, ..settings }, policy);
         self.disk.waiting.clear();
         self.disk.asks.clear();
         self.connections.clear();
