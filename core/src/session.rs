@@ -162,8 +162,8 @@ impl Hub {
         }
         let queue = &mut session.outbound;
         let before = queue.bytes();
-        if before > bound {
-            // Past its bound already: the session ends with this turn, and nothing more is piled up for it.
+        if before > bound && !matches!(outgoing, Outgoing::Close { .. }) {
+            // Past its bound already: the session ends with this turn, and nothing more is piled up for it but its end.
             return Mark::default();
         }
         if queue.is_empty() {

@@ -3,7 +3,7 @@
 
 mod world;
 
-use agent_reach_core::Input;
+use agent_reach_core::{Input, Settings};
 use agent_reach_protocol::{Call, Hello};
 use world::*;
 
@@ -111,4 +111,23 @@ fn a_call_that_waits_is_open_too_and_has_its_turn_while_the_hub_drains() {
     w.say("p", &completed(2));
     let end = ["c: RESULT 2 completed of=p", "c: CLOSE 4000 draining", "p: CLOSE 4000 draining"];
     assert_eq!(w.all_heard(), end);
+}
+
+#[test]
+fn who_reads_nothing_is_closed_as_well_though_its_queue_passes_its_bound_in_the_moment_of_the_drains_end() {
+    let mut w = World::with(Settings { outbound_bytes: 1000, ..Settings::default() });
+    w.join("p", Hello { max_concurrency: Some(100), ..provider("p", "echo") });
+    w.join("c", caller("c"));
+    for id in 1..=20 {
+        w.say("c", &Call { timeout_ms: Some(1000), ..call(id, "echo") });
+        w.heard("p");
+        w.say("p", &accept(id));
+        w.heard("c");
+    }
+    w.input(Input::Drain { drain_ms: 1000 });
+    // All of its calls end in the moment in which the hub closes it.
+    w.advance(1000);
+    let heard = w.heard("c");
+    assert!(heard.len() < 22, "not all of it has room: {heard:?}");
+    assert_eq!(heard.last().map(String::as_str), Some("CLOSE 4000 draining"));
 }

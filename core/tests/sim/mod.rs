@@ -176,6 +176,7 @@ impl Sim {
             registered: VecDeque::new(),
             greeted: 0,
             lived: BTreeMap::new(),
+            here: 0,
             drained: None,
         });
         self.later(0, 500, Event::Connect(at));
@@ -349,7 +350,8 @@ impl Sim {
         let Some(player) = self.players.iter_mut().find(|player| player.name == agent) else { return };
         invariants::registrations_stay_within_their_share(now, player);
         *player.lived.entry(player.greeted).or_default() += 1;
-        player.drained = player.drained.filter(|(life, _)| *life == player.greeted);
+        player.here = player.greeted;
+        player.drained = player.drained.filter(|(life, _)| *life == player.here);
         // A provider that came back is given its calls again, with a phase one of their own.
         for asked in self.conns.values_mut().flat_map(|conn| conn.asked.values_mut()) {
             asked.phase_due = None;

@@ -322,6 +322,8 @@ pub(crate) struct Player {
     /// The life that said HELLO last, and how often each of them registered.
     pub(crate) greeted: u64,
     pub(crate) lived: BTreeMap<u64, u64>,
+    /// The life that registered last.
+    pub(crate) here: u64,
     /// The life that an operator drains, and since when.
     pub(crate) drained: Option<(u64, Now)>,
 }

@@ -59,8 +59,7 @@ impl Sim {
             None => (subject, true),
         };
         let Some(player) = self.players.iter_mut().find(|player| player.name == name) else { return };
-        // Of its lives the one that registered last.
-        player.drained = drains.then_some((player.greeted, self.now));
+        player.drained = drains.then_some((player.here, self.now));
     }
 
     /// See [`Sim::routable`]; what policy does not grant is left out, whatever the agent says.

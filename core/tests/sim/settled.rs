@@ -41,8 +41,17 @@ impl Sim {
         while self.step() {}
         // Who left in between may have been away.
         // Or still had something to confirm.
-        self.end = self.end.plus_ms(RESUME_MS + 3 * REDELIVER_MS + 1);
+        self.end = self.end.plus_ms(RESUME_MS + 2 * REDELIVER_MS + 1);
         while self.step() {}
+        // And who came back in the last moment looks once more whether anything is owed to it.
+        for _ in 0..4 {
+            let gauges = self.hub.gauges();
+            if gauges.timers <= gauges.connections + 1 {
+                break;
+            }
+            self.end = self.end.plus_ms(REDELIVER_MS);
+            while self.step() {}
+        }
         self.now = self.end;
         while self.hub.next_timeout().is_some_and(|next| next <= self.now) {
             self.tick();

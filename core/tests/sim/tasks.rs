@@ -35,8 +35,8 @@ pub(crate) struct Known {
     pub(crate) number: u64,
     pub(crate) agent: String,
     budget_until: u64,
-    /// When an agent was chosen for it last.
-    booked: Option<Now>,
+    /// When an agent was chosen for each of its attempts.
+    booked: BTreeMap<u64, Now>,
     /// The first try that the hub knows to be accepted, while it knows of no end of that.
     unknown: Option<At>,
     /// Who may have run it when an earlier hub ended.
@@ -103,7 +103,7 @@ impl Sim {
             number: intent.map_or(0, |intent| intent.number),
             agent: new.agent.to_string(),
             budget_until: new.budget_until,
-            booked: None,
+            booked: BTreeMap::new(),
             unknown: None,
             before: None,
             epoch: self.epoch,
@@ -122,7 +122,7 @@ impl Sim {
         };
         if moved.holder.is_some() && moved.state == TaskState::Queued {
             self.tasks.booked += 1;
-            known.booked = Some(now);
+            known.booked.insert(u64::from(moved.attempt), now);
             let allowed = moved.attempt > 1 || drained.is_none_or(|at| at == now);
             assert!(allowed, "nothing_new_after_a_drain_began: {moved:?}");
         }
@@ -295,7 +295,7 @@ impl Sim {
         if at.epoch > known.epoch {
             *self.met.entry("given_after_restart").or_default() += 1;
         }
-        known.booked.map(|booked| booked.min(conn.taken_since))
+        known.booked.get(&given.attempt).map(|booked| (*booked).min(conn.taken_since))
     }
 
     /// Which try of a task a CALL is.
