@@ -235,9 +235,10 @@ impl Hub {
     pub(crate) fn on_question_timer(&mut self, turn: &mut Turn<'_>) {
         self.tasks.questions.timer = None;
         while let Some((number, code)) = self.tasks.questions.first_due(turn.now) {
-            let message = match code {
-                ErrorCode::AcceptTimeout => "the store did not answer within the time for accepting the call",
-                _ => "the total budget of the call is spent",
+            let message = if code == ErrorCode::AcceptTimeout {
+                "the store did not answer within the time for accepting the call"
+            } else {
+                "the total budget of the call is spent"
             };
             self.wait_no_longer(turn, number, Failure::new(code, message));
         }
