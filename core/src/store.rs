@@ -123,8 +123,8 @@ pub struct Holder {
     pub agent: Arc<str>,
     /// Its `instance`: another one never had it.
     pub instance: Arc<str>,
-    /// The capability that it was given it for, by the name that it has at that agent. `None`: not known, since an older
-    /// version wrote it.
+    /// The capability for which it was given the task, by the name that it has at this agent. `None`: an older version
+    /// wrote it, which did not say.
     pub capability: Option<Arc<str>>,
     /// That capability lets it run again after an unknown outcome.
     pub idempotent: bool,
