@@ -98,13 +98,10 @@ async fn a_head_that_does_not_come_in_time_ends_the_connection() {
 #[tokio::test]
 async fn past_so_many_requests_the_next_is_told_to_come_again_and_one_that_ends_makes_room() {
     let (hub, lines, mut provider) = world().await;
-    let mut open = Vec::new();
+    let (mut open, mut calls) = (Vec::new(), Vec::new());
     for _ in 0..REQUESTS {
         open.push(send(hub.http(), "POST", "/v1/call/x", &lines, "1").await);
-    }
-    // Each is under way when the provider has it.
-    let mut calls = Vec::new();
-    for _ in 0..REQUESTS {
+        // Each is under way when the provider has it, which takes it at once: all together may be long in coming.
         calls.push(provider.taken().await);
     }
     assert_full(&ask(hub.http(), "POST", "/v1/call/x", &lines, "1").await, "512 requests");
