@@ -3,6 +3,7 @@
 //! Bounded in bytes. Past the bound the soonest to expire go first. Of what the store keeps as well only a number stays
 //! then, so that a repetition is looked for there; what nobody keeps is forgotten, and counted.
 
+mod pack;
 mod room;
 
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use hashbrown::HashTable;
 use slab::Slab;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+
+use pack::Pack;
 
 use crate::elsewhere::Elsewhere;
 use crate::expiry::Expiry;
@@ -127,6 +130,8 @@ pub(crate) struct Memory {
     expiry: Expiry,
     /// What only the store keeps.
     pub(crate) elsewhere: Elsewhere,
+    /// Where ends that are kept for as long as the usual one are copied to.
+    pub(crate) pack: Pack,
     bytes: usize,
     bound: usize,
     seed: u64,
@@ -145,6 +150,7 @@ impl Memory {
             results: None,
             expiry: Expiry::default(),
             elsewhere: Elsewhere::new(bound / ELSEWHERE_SHARE),
+            pack: Pack::default(),
             bytes: 0,
             bound,
             seed,
@@ -363,6 +369,7 @@ impl Memory {
             self.entries = Slab::new();
             self.index = HashTable::new();
             self.results = None;
+            self.pack = Pack::default();
         }
     }
 

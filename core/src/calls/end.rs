@@ -150,6 +150,7 @@ impl Hub {
         }
         let last = call.open == 0;
         let (message, _) = self.encode_end(call_index, target, tried, ended, End::Part);
+        self.keep_part(call_index, &message);
         self.give_end(turn, call_index, message);
         if last {
             self.finish(turn, call_index, None, None, &Ended::done());
@@ -172,6 +173,7 @@ impl Hub {
         let task_end = match is_task {
             true => Some(message),
             false => {
+                self.keep_last(call_index, &message, ended);
                 self.give_end(turn, call_index, message);
                 None
             }
@@ -261,10 +263,7 @@ impl Hub {
     /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id. `whole`: with
     /// the body that it came with.
     fn remember(&mut self, turn: &mut Turn<'_>, call: &mut Call, ended: &Ended<'_>, whole: bool) {
-        // A fan-out without parts ends by what it is given; one with parts is as final as any of them.
-        let retryable = ended.failure.as_ref().is_some_and(|failure| failure.retryable);
-        let kept = call.keep_ms > 0 && !retryable && (call.is_final || call.summary.targets == 0);
-        let Some(ends) = call.ends.take().filter(|_| kept) else {
+        let Some(ends) = call.ends.take().filter(|_| call.is_kept(ended)) else {
             return self.memory.remove(call.entry);
         };
         let good = whole && !call.fan_out && call.mode == CallMode::Call && !ended.cached;
@@ -284,14 +283,13 @@ impl Hub {
         }
     }
 
-    /// Keeps an end with the call and sends it to everyone who waits.
-    fn give_end(&mut self, turn: &mut Turn<'_>, call_index: usize, message: Bytes) {
+    /// Keeps one target's end with its call.
+    fn keep_part(&mut self, call_index: usize, message: &Bytes) {
         let bound = self.settings.open_bytes;
         let Some(call) = self.calls.get_mut(call_index) else { return };
-        if let Some(ends) = &mut call.ends {
-            ends.push(message.clone());
-        }
-        if call.open > 0 && call.ends.is_some() {
+        let Some(ends) = &mut call.ends else { return };
+        ends.push(message.clone());
+        if call.open > 0 {
             // Kept until the other targets have ended too, which may be large: it counts as open.
             call.ends_bytes += message.len();
             self.open_bytes += message.len();
@@ -300,11 +298,28 @@ impl Hub {
                 call.ends = None;
             }
         }
+    }
+
+    /// Keeps the last end, where the memory is to have it.
+    fn keep_last(&mut self, call_index: usize, message: &Bytes, ended: &Ended<'_>) {
+        let Some(call) = self.calls.get_mut(call_index) else { return };
+        if call.is_kept(ended)
+            && let Some(ends) = &mut call.ends
+        {
+            ends.push(self.memory.pack.keep(message, call.keep_ms));
+        }
+    }
+
+    /// Sends an end to everyone who waits.
+    fn give_end(&mut self, turn: &mut Turn<'_>, call_index: usize, message: Bytes) {
+        let Some(call) = self.calls.get(call_index) else { return };
         let listeners = call.listeners.clone();
         let Some((newest, others)) = listeners.split_last() else { return };
-        self.send_to_agent(turn, newest.agent, Kind::Result, Lane::Data, message.clone());
+        // A second owner costs an allocation, and nearly always there is none.
+        let repeated = if others.is_empty() { Bytes::new() } else { message.clone() };
+        self.send_to_agent(turn, newest.agent, Kind::Result, Lane::Data, message);
         for Listener { agent, id } in others {
-            self.send_end(turn, *agent, *id, &message, false);
+            self.send_end(turn, *agent, *id, &repeated, false);
         }
     }
 

@@ -135,6 +135,13 @@ impl Call {
     pub(crate) fn cost(&self) -> usize {
         self.message_bytes + CALL_BYTES
     }
+
+    /// Whether the memory of its request id has how it ended: not, if another try may mend that.
+    pub(crate) fn is_kept(&self, ended: &Ended<'_>) -> bool {
+        let retryable = ended.failure.as_ref().is_some_and(|failure| failure.retryable);
+        // A fan-out without parts ends by what it is given; one with parts is as final as any of them.
+        self.keep_ms > 0 && !retryable && (self.is_final || self.summary.targets == 0)
+    }
 }
 
 /// Where a call stands.
