@@ -135,23 +135,23 @@ fn begin(at_ms: u64) -> String {
 
 fn call(object: &mut Object<'_>, record: &CallRecord, scratch: &mut String, end: (&str, &str, u64)) {
     let (mode, outcome, ms) = end;
-    object.text_behind(before!("call_id"), &record.call_id);
+    object.plain_behind(before!("call_id"), &record.call_id);
     object.text_behind(before!("request_id"), &record.request_id);
     if let Some(task) = record.task {
         scratch.clear();
         let (Ok(()) | Err(_)) = write!(scratch, "{task}");
         object.text_behind(before!("task_id"), scratch);
     }
-    object.text_behind(before!("caller"), &record.caller);
+    object.plain_behind(before!("caller"), &record.caller);
     match &record.target {
         _ if !record.targets.is_empty() => object.text("target", &record.targets.join(",")),
-        Some(target) => object.text_behind(before!("target"), target),
+        Some(target) => object.plain_behind(before!("target"), target),
         None => object.maybe("target", None),
     }
     object.text_behind(before!("capability"), &record.capability);
-    object.text_behind(before!("mode"), mode);
+    object.plain_behind(before!("mode"), mode);
     object.number("attempt", u64::from(record.attempts));
-    object.text_behind(before!("outcome"), outcome);
+    object.plain_behind(before!("outcome"), outcome);
     object.number("ms", ms);
     scratch.clear();
     let trace = record.trace.map(|trace| {
@@ -225,6 +225,16 @@ impl Object<'_> {
     fn text_behind(&mut self, before: &'static str, text: &str) {
         self.0.extend_from_slice(before.as_bytes());
         self.rest(text);
+    }
+
+    /// The same of a text that the hub made itself, or that is an agent's id: neither holds what JSON would have another
+    /// way.
+    #[inline(always)]
+    fn plain_behind(&mut self, before: &'static str, text: &str) {
+        debug_assert!(is_plain(text), "{text:?}");
+        self.0.extend_from_slice(before.as_bytes());
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.push(b'"');
     }
 
     fn number(&mut self, key: &str, number: u64) {
