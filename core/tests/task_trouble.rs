@@ -95,6 +95,22 @@ fn a_task_whose_outcome_is_unknown_is_never_left_as_nobodys() {
 }
 
 #[test]
+fn a_task_whose_tries_are_spent_is_never_left_as_nobodys() {
+    let mut w = pair();
+    w.say("c", &Call { retries: Some(0), ..task(1, "echo") });
+    w.write();
+    w.say("p", &accept(1));
+    w.write();
+    w.say("p", &failed(1, "overloaded", true));
+    w.write_some(1);
+    w.crash(later(1));
+    w.join("q", provider("q", "echo"));
+    w.write();
+    assert_eq!(w.heard("q"), [""; 0]);
+    assert_eq!(w.stored().state, TaskState::Failed);
+}
+
+#[test]
 fn who_has_a_task_has_it_again_as_what_it_was_whatever_its_alias_means_now() {
     let alias = |name: &str| Policy {
         aliases: BTreeMap::from([("say".to_owned(), name.to_owned())]),

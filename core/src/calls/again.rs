@@ -83,7 +83,6 @@ impl Hub {
             if away || failure.code == ErrorCode::AgentLost {
                 return self.queue_again(turn, call_index);
             }
-            self.nobody_has(turn, call_index);
         }
         self.back_off(turn, call_index, target) || self.fall_back(turn, call_index)
     }
@@ -102,6 +101,8 @@ impl Hub {
         if at >= call.budget_at {
             return false;
         }
+        self.nobody_has(turn, call_index);
+        let Some(call) = self.calls.get_mut(call_index) else { return false };
         call.tiers.retries -= 1;
         call.tiers.retried += 1;
         call.tiers.used = true;
@@ -158,6 +159,7 @@ impl Hub {
         call.tiers.retries = 0;
         let Ok(choice) = self.route_again(turn, call_index, None, true) else { return false };
         turn.fx.facts.push(Fact::Retry(Tier::OtherAgent));
+        self.nobody_has(turn, call_index);
         self.give_stored(turn, call_index, choice);
         true
     }

@@ -155,8 +155,8 @@ impl Hub {
         self.grant(turn, index, 1);
     }
 
-    /// The last try of a task is over, and there may be another. Not to be said of a task that may not be tried again: a
-    /// hub that ends before the end is written as well would leave it to the next one as nobody's.
+    /// The last try of a task is over, and there will be another; of a call that is no task, nothing. Not to be said of a task
+    /// that is not tried again: a hub that ends before the end is written as well would leave it to the next one as nobody's.
     pub(crate) fn nobody_has(&mut self, turn: &mut Turn<'_>, call_index: usize) {
         let Some(task) = self.calls.get_mut(call_index).and_then(|call| call.task.as_mut()) else { return };
         let before = std::mem::replace(&mut task.state, TaskState::Queued);
