@@ -236,17 +236,17 @@ impl Memory {
     /// Notes that a call runs under a request id; returns the entry's handle.
     pub(crate) fn open(
         &mut self,
-        identity: &Arc<str>,
+        identity: Arc<str>,
         request_id: &str,
         fingerprint: Fingerprint,
         call: usize,
     ) -> u32 {
-        let key = self.key(identity, request_id);
+        let key = self.key(&identity, request_id);
         // What is left of an earlier, expired end gives way.
-        if let Some(index) = self.find(key, identity) {
+        if let Some(index) = self.find(key, &identity) {
             self.remove(index);
         }
-        let entry = Entry { key, identity: Arc::clone(identity), fingerprint, state: State::Open(call) };
+        let entry = Entry { key, identity, fingerprint, state: State::Open(call) };
         self.bytes += ENTRY_BYTES;
         // A slab this large would take terabytes first.
         let index = u32::try_from(self.entries.insert(entry)).unwrap_or(u32::MAX);

@@ -20,7 +20,7 @@ fn a_request_id_is_open_then_ended_then_forgotten() {
     let (mut memory, identity) = memory(1 << 20);
     let print = Fingerprint::of("a", Some(b"x"));
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::No));
-    let entry = memory.open(&identity, "r", print, 3);
+    let entry = memory.open(Arc::clone(&identity), "r", print, 3);
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Open(3)));
     memory.end(entry, kept("done", 10));
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Ended(e) if e == ends("done")));
@@ -33,7 +33,7 @@ fn a_request_id_is_open_then_ended_then_forgotten() {
 #[test]
 fn another_body_or_capability_conflicts_and_another_identity_does_not() {
     let (mut memory, identity) = memory(1 << 20);
-    memory.open(&identity, "r", Fingerprint::of("a", Some(b"x")), 3);
+    memory.open(Arc::clone(&identity), "r", Fingerprint::of("a", Some(b"x")), 3);
     for other in
         [Fingerprint::of("a", Some(b"y")), Fingerprint::of("b", Some(b"x")), Fingerprint::of("a", None)]
     {
@@ -46,10 +46,10 @@ fn another_body_or_capability_conflicts_and_another_identity_does_not() {
 fn an_id_that_is_used_again_after_its_end_expired_is_not_forgotten_with_the_old_end() {
     let (mut memory, identity) = memory(1 << 20);
     let print = Fingerprint::of("a", None);
-    let entry = memory.open(&identity, "r", print, 0);
+    let entry = memory.open(Arc::clone(&identity), "r", print, 0);
     memory.end(entry, kept("old", 10));
     // No sweep has come by: the old end gives way, and the new entry takes its place.
-    let again = memory.open(&identity, "r", print, 1);
+    let again = memory.open(Arc::clone(&identity), "r", print, 1);
     assert_eq!(again, entry);
     memory.expire(NOW.plus_ms(20));
     assert!(matches!(memory.look_up(NOW.plus_ms(20), "identity", "r", print), Known::Open(1)));
@@ -73,7 +73,7 @@ fn among_many_each_is_found_until_it_is_removed_and_not_after() {
             assert!(!memory.has("identity", &name));
         } else {
             let name = format!("id-{n}");
-            let index = memory.open(&identity, &name, print, n);
+            let index = memory.open(Arc::clone(&identity), &name, print, n);
             open.push((index, name));
         }
     }
@@ -87,7 +87,7 @@ fn past_the_bound_the_soonest_to_expire_goes_first() {
     let print = Fingerprint::of("a", None);
     let mut forgotten = 0;
     for (name, until) in [("late", 30), ("soon", 10), ("middle", 20)] {
-        let entry = memory.open(&identity, name, print, 0);
+        let entry = memory.open(Arc::clone(&identity), name, print, 0);
         forgotten += memory.end(entry, kept("e", until));
     }
     assert_eq!(forgotten, 1);
@@ -102,7 +102,7 @@ fn a_large_memory_lets_several_go_at_once_and_never_passes_its_bound() {
     let print = Fingerprint::of("a", None);
     let (mut forgotten, mut most_at_once, all) = (0, 0, 100_000);
     for n in 0..all {
-        let entry = memory.open(&identity, &format!("r{n}"), print, 0);
+        let entry = memory.open(Arc::clone(&identity), &format!("r{n}"), print, 0);
         let gone = memory.end(entry, kept("e", 100 + n));
         assert!(memory.bytes() <= bound, "{}", memory.bytes());
         (forgotten, most_at_once) = (forgotten + gone, most_at_once.max(gone));
@@ -122,7 +122,7 @@ fn past_the_bound_what_the_store_keeps_is_known_to_be_there_and_not_counted_as_f
     let print = Fingerprint::of("a", None);
     let mut forgotten = 0;
     for n in 0..100_u64 {
-        let entry = memory.open(&identity, &format!("r{n}"), print, 0);
+        let entry = memory.open(Arc::clone(&identity), &format!("r{n}"), print, 0);
         let stored = (n % 2 == 0).then_some(n + 1);
         forgotten += memory.end(entry, Kept { stored, ..kept("e", 100 + n) });
     }
@@ -145,7 +145,7 @@ fn past_the_bound_what_the_store_keeps_is_known_to_be_there_and_not_counted_as_f
 fn a_task_that_has_ended_is_known_by_its_name() {
     let (mut memory, identity) = memory(1 << 20);
     let print = Fingerprint::of("a", None).of_task();
-    let entry = memory.open(&identity, "r", print, 0);
+    let entry = memory.open(Arc::clone(&identity), "r", print, 0);
     memory.end_task(entry, TaskId::from_bits(9), NOW.plus_ms(10), 1);
     assert!(matches!(memory.look_up(NOW, "identity", "r", print), Known::Task(task) if task.bits() == 9));
     let call = Fingerprint::of("a", None);

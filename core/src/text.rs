@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
+use smallvec::SmallVec;
 
 /// Digits of an epoch.
 const EPOCH_LEN: usize = 8;
@@ -81,6 +82,27 @@ impl Deref for CallId {
     }
 }
 
+/// How long a text may be that a [`ShortText`] has in itself: the request ids that SDKs make, and a UUID.
+const SHORT_LEN: usize = 36;
+
+/// A text with no owner but this one, and no memory of its own while it is short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShortText(SmallVec<[u8; SHORT_LEN]>);
+
+impl From<&str> for ShortText {
+    fn from(text: &str) -> Self {
+        Self(SmallVec::from_slice(text.as_bytes()))
+    }
+}
+
+impl Deref for ShortText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
 /// Appends a number in decimal.
 pub(crate) fn push_number(text: &mut String, number: u32) {
     let mut digits = [0; 10];
@@ -108,6 +130,13 @@ fn ascii(text: &[u8], len: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_text_is_the_text_whatever_its_length() {
+        for text in ["", "é", &"x".repeat(SHORT_LEN), &"ü".repeat(SHORT_LEN)] {
+            assert_eq!(&*ShortText::from(text), text);
+        }
+    }
 
     #[test]
     fn ids_and_numbers_read_as_the_formatter_writes_them() {

@@ -1,12 +1,12 @@
 //! Every decision of a call with its time, in a bounded ring.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::effects::Outcome;
 use crate::routing::Note;
+use crate::text::ShortText;
 use crate::time::Now;
 
 /// Most steps one trace keeps. What is over is left out, but never the end.
@@ -70,20 +70,32 @@ impl<T> Step<T> {
 /// A target's place among those of a log.
 type TargetIndex = u16;
 
+/// Steps of a call that goes well.
+const STEPS_USUAL: usize = 5;
+
 /// The steps of one call.
 ///
-/// Each is a few plain words, so that pushing an old log out of the ring reads nothing of it: what was last
-/// touched thousands of calls ago is in no cache.
+/// A usual one has them in itself, and lies beside the call while that is open. The ring takes it as it is: what went there
+/// thousands of calls ago is in no cache, and is written over from one end to the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Log {
     /// How each choice came about.
     notes: SmallVec<[Note; 1]>,
     /// All that steps are about, each once.
     targets: SmallVec<[Arc<str>; 1]>,
-    steps: Vec<(Now, Step<TargetIndex>)>,
+    steps: SmallVec<[(Now, Step<TargetIndex>); STEPS_USUAL]>,
 }
 
 impl Log {
+    /// One that begins with how the first choice came about.
+    pub(crate) fn new(now: Now, note: Option<Note>) -> Self {
+        let mut log = Self::default();
+        if let Some(note) = note {
+            log.routed(now, note);
+        }
+        log
+    }
+
     /// Adds a step, unless there are too many already. Gives its place.
     pub(crate) fn step(&mut self, now: Now, step: Step<&Arc<str>>) -> Option<usize> {
         if self.steps.len() >= STEPS_MAX && !matches!(step, Step::Ended(_)) {
@@ -141,7 +153,8 @@ impl Log {
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     pub(crate) number: u64,
-    pub(crate) request_id: Arc<str>,
+    /// Of its own: the last owner of a shared one would have to look for its count, which is in no cache any more.
+    pub(crate) request_id: ShortText,
     pub(crate) caller: Arc<str>,
     pub(crate) capability: Arc<str>,
     pub(crate) started: Now,
@@ -151,51 +164,73 @@ pub(crate) struct Trace {
 /// Traces of the latest ended calls.
 #[derive(Debug)]
 pub(crate) struct Traces {
-    ended: VecDeque<Trace>,
+    /// A ring, once it is full: the next goes to the place of the oldest.
+    ended: Vec<Trace>,
+    next: usize,
     bound: usize,
-    /// What the trace that went last has left: room for the steps of the next.
-    spare: Vec<(Now, Step<TargetIndex>)>,
 }
 
-/// Steps of a call that goes well, and most that a spare has room for.
-const STEPS_USUAL: usize = 5;
-
 impl Traces {
-    pub(crate) fn new(bound: usize) -> Self {
-        Self { ended: VecDeque::new(), bound, spare: Vec::new() }
+    pub(crate) const fn new(bound: usize) -> Self {
+        Self { ended: Vec::new(), next: 0, bound }
     }
 
     pub(crate) fn push(&mut self, trace: Trace) {
         if self.bound == 0 {
             return;
         }
-        if self.ended.len() >= self.bound
-            && let Some(oldest) = self.ended.pop_front()
-            && oldest.log.steps.capacity() == STEPS_USUAL
-        {
-            self.spare = oldest.log.steps;
-            self.spare.clear();
+        match self.ended.get_mut(self.next) {
+            // Where it lies: to take it out first would move all of it.
+            Some(oldest) => *oldest = trace,
+            None => self.ended.push(trace),
         }
-        self.ended.push_back(trace);
-    }
-
-    /// The log of one more call, which begins with how its first choice came about.
-    pub(crate) fn log(&mut self, now: Now, note: Option<Note>) -> Log {
-        let mut steps = std::mem::take(&mut self.spare);
-        steps.reserve_exact(STEPS_USUAL);
-        let mut log = Log { notes: SmallVec::new(), targets: SmallVec::new(), steps };
-        if let Some(note) = note {
-            log.routed(now, note);
+        self.next += 1;
+        if self.next >= self.bound {
+            self.next = 0;
         }
-        log
     }
 
     /// The one that was pushed last.
     pub(crate) fn latest(&self) -> Option<&Trace> {
-        self.ended.back()
+        self.ended.get(self.next.checked_sub(1).unwrap_or(self.bound.saturating_sub(1)))
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Trace> {
-        self.ended.iter().rev().find(|trace| trace.number == number)
+        self.ended.iter().find(|trace| trace.number == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(number: u64) -> Trace {
+        Trace {
+            number,
+            request_id: "r".into(),
+            caller: "c".into(),
+            capability: "echo".into(),
+            started: Now::default(),
+            log: Log::default(),
+        }
+    }
+
+    #[test]
+    fn the_ring_has_the_latest_as_many_as_its_bound_and_knows_the_last() {
+        let mut traces = Traces::new(3);
+        assert!(traces.latest().is_none());
+        for number in 1..=8 {
+            traces.push(trace(number));
+            assert_eq!(traces.latest().map(|trace| trace.number), Some(number));
+            let found: Vec<u64> = (0..=9).filter(|number| traces.find(*number).is_some()).collect();
+            assert_eq!(found, (1.max(number.saturating_sub(2))..=number).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_ring_of_none_keeps_none() {
+        let mut traces = Traces::new(0);
+        traces.push(trace(1));
+        assert!(traces.latest().is_none() && traces.find(1).is_none());
     }
 }

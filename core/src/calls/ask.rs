@@ -25,7 +25,7 @@ use crate::routing::{Choice, Exclusion, NoRoute, Note, Routed, Wanted, exclusion
 use crate::schema::{Body, Expected};
 use crate::time::Now;
 use crate::trace_id::TraceId;
-use crate::traces::Step;
+use crate::traces::{Log, Step};
 
 impl Hub {
     pub(crate) fn on_call(
@@ -106,20 +106,20 @@ impl Hub {
         let (chosen, note) = match route(&mut self.registry, &wanted, &mut self.rng) {
             // Whether anybody is there for it is asked when it is stored.
             Routed::To(_, note) if is_task => {
-                let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
+                let call = self.open_call(turn, caller, asking, &asked, message_bytes, fingerprint, note);
                 self.store_task(turn, call, asking, (message, body), fingerprint, callback);
                 return Ok(());
             }
             Routed::Nobody(why, note)
                 if is_task && !matches!(why, NoRoute::Mismatch | NoRoute::Forbidden) =>
             {
-                let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
+                let call = self.open_call(turn, caller, asking, &asked, message_bytes, fingerprint, note);
                 self.store_task(turn, call, asking, (message, body), fingerprint, callback);
                 return Ok(());
             }
             Routed::To(chosen, note) => (chosen, note),
             Routed::Nobody(why, note) if goes_on(asking, why) => {
-                let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
+                let call = self.open_call(turn, caller, asking, &asked, message_bytes, fingerprint, note);
                 self.keep_asked(call, asking, body);
                 if let Err(failure) = self.wait(turn, call, why, None) {
                     self.settle(turn, call, failure);
@@ -138,7 +138,7 @@ impl Hub {
         if chosen.len() > 1 && self.outbound_bytes + copies > self.settings.open_bytes {
             return Err(Failure::overloaded("the copies for all targets together fill their bound").into());
         }
-        let call = self.open_call(turn, &caller, asking, &asked, message_bytes, fingerprint, note);
+        let call = self.open_call(turn, caller, asking, &asked, message_bytes, fingerprint, note);
         self.give_all(turn, call, asking, body, &wanted, &chosen);
         Ok(())
     }
@@ -283,17 +283,17 @@ impl Hub {
     pub(crate) fn open_call(
         &mut self,
         turn: &mut Turn<'_>,
-        asker: &Asker,
+        asker: Asker,
         asking: &Asking<'_>,
         asked: &str,
         message_bytes: usize,
         fingerprint: Fingerprint,
         note: Note,
     ) -> usize {
-        let Asker { key, serial, .. } = *asker;
+        let Asker { key, serial, agent, identity } = asker;
         let (number, made) = match asking.request_id {
             Some(_) => (self.number(), String::new()),
-            None => self.make_request_id(&asker.identity),
+            None => self.make_request_id(&identity),
         };
         let is_task = asking.mode == Some(CallMode::Task);
         let request_id: Arc<str> = asking.request_id.unwrap_or(&made).into();
@@ -311,9 +311,9 @@ impl Hub {
             number,
             listeners: smallvec::smallvec![Listener { agent: key, id: asking.id }],
             detached_from: None,
-            caller: Arc::clone(&asker.agent),
+            caller: agent,
             owner: (key, serial),
-            entry: self.memory.open(&asker.identity, &request_id, fingerprint, index),
+            entry: self.memory.open(identity, &request_id, fingerprint, index),
             request_id,
             trace,
             keep_ms: asking.keep_ms.unwrap_or(keep_default_ms).min(self.settings.dedupe_ttl_ms),
@@ -345,7 +345,7 @@ impl Hub {
             attempts: smallvec::SmallVec::new(),
             summary: Summary::default(),
             note,
-            log: self.traces.log(turn.now, Some(note)),
+            log: Log::new(turn.now, Some(note)),
             span,
             ends: Some(Ends::new()),
             ends_bytes: 0,

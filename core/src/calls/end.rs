@@ -15,7 +15,7 @@ use crate::hub::{Hub, Turn};
 use crate::idempotency::Kept;
 use crate::session::Lane;
 use crate::time::{Now, Timer};
-use crate::traces::{Step, Trace};
+use crate::traces::{Log, Step, Trace};
 
 /// How one target's part ended.
 #[derive(Clone, Debug, Default)]
@@ -75,43 +75,48 @@ impl Hub {
     /// Ends a leg with its provider's answer, or because the provider is lost.
     pub(crate) fn end_leg(&mut self, turn: &mut Turn<'_>, index: usize, ended: &Ended<'_>) {
         let Some(leg) = self.legs.get(index) else { return };
-        let (call, agent, target, tried) =
-            (leg.call, leg.agent, Arc::clone(&leg.target), leg.tried(turn.now));
-        if let Some(agent) = self.registry.agents.get_mut(agent) {
+        let tried = leg.tried(turn.now);
+        if let Some(agent) = self.registry.agents.get_mut(leg.agent) {
             // From the CALL: quick work lets RESULT stand for ACCEPT.
             let latency_us = tried.ended_at.micros_since(tried.given_at);
             agent.figures.record(ended.failure.is_none(), latency_us);
         }
         self.tell_breaker(turn, index, ended.failure.as_ref());
-        self.free_leg(turn, index);
-        if let Some(call_index) = call {
+        let Some(leg) = self.take_leg(turn, index) else { return };
+        if let Some(call_index) = leg.call {
             if let Some(call) = self.calls.get_mut(call_index) {
                 call.legs.remove(index);
             }
-            self.conclude(turn, call_index, Some(&target), Some(tried), ended);
+            self.conclude(turn, call_index, Some(&leg.target), Some(tried), ended);
         }
     }
 
     /// Removes a leg and gives its slot back.
     pub(crate) fn free_leg(&mut self, turn: &mut Turn<'_>, index: usize) {
+        self.take_leg(turn, index);
+    }
+
+    fn take_leg(&mut self, turn: &mut Turn<'_>, index: usize) -> Option<Leg> {
         if self.legs.get(index).is_some_and(|leg| leg.trial) {
             // Nobody said how it went.
             self.give_trial_back(turn.now, index);
         }
-        let Some(leg) = self.legs.try_remove(index) else { return };
+        let leg = self.legs.try_remove(index)?;
         self.may_take_more(leg.agent);
         self.timers.clear(leg.timer_at, Timer::Leg(index));
         self.open_bytes = self.open_bytes.saturating_sub(LEG_BYTES);
-        let Some(agent) = self.registry.agents.get_mut(leg.agent) else { return };
-        agent.in_flight = agent.in_flight.saturating_sub(1);
-        if agent.given.get(leg.id) == Some(index) {
-            agent.given.remove(leg.id);
-        } else {
-            agent.orphaned.retain(|other| *other != index);
+        if let Some(agent) = self.registry.agents.get_mut(leg.agent) {
+            agent.in_flight = agent.in_flight.saturating_sub(1);
+            if agent.given.get(leg.id) == Some(index) {
+                agent.given.remove(leg.id);
+            } else {
+                agent.orphaned.retain(|other| *other != index);
+            }
+            if let Some(id) = agent.session {
+                self.close_if_idle(turn, id);
+            }
         }
-        if let Some(id) = agent.session {
-            self.close_if_idle(turn, id);
-        }
+        Some(leg)
     }
 
     /// One target's part of a call has ended. Ends the call with it, or says it and waits for the others.
@@ -216,7 +221,7 @@ impl Hub {
         }
         self.traces.push(Trace {
             number: call.number,
-            request_id: call.request_id,
+            request_id: (&*call.request_id).into(),
             caller: call.caller,
             capability: call.capability,
             started: call.started,
@@ -424,7 +429,7 @@ impl Hub {
         let message = encode(&result, None);
         self.send_to_agent(turn, key, Kind::Result, Lane::Data, message);
         let agent = self.registry.agents.get(key)?;
-        let mut log = self.traces.log(turn.now, refusal.note);
+        let mut log = Log::new(turn.now, refusal.note);
         log.step(turn.now, Step::Ended(Outcome::Failed(refusal.failure.code)));
         let request_id: Arc<str> = request_id.or(made.as_deref()).unwrap_or_default().into();
         let (caller, capability): (Arc<str>, Arc<str>) = (Arc::clone(&agent.id), capability.into());
@@ -444,6 +449,7 @@ impl Hub {
             by_hub: false,
         });
         self.announce_refused(turn, key, (call_id, &request_id, &capability), refusal);
+        let request_id = (&*request_id).into();
         self.traces.push(Trace { number, request_id, caller, capability, started: turn.now, log });
         record
     }

@@ -45,7 +45,8 @@ mod tests {
     fn usual_ends_lie_behind_one_another_until_their_piece_is_full() {
         let mut pack = Pack::default();
         let text = Bytes::from(vec![7; PACKED_MAX]);
-        let kept: Vec<Bytes> = (0..=PIECE / PACKED_MAX).map(|_| pack.keep(&text, limits::KEEP_MS_MADE)).collect();
+        let kept: Vec<Bytes> =
+            (0..=PIECE / PACKED_MAX).map(|_| pack.keep(&text, limits::KEEP_MS_MADE)).collect();
         assert!(kept.iter().all(|end| *end == text && end.as_ptr() != text.as_ptr()));
         let (last, full) = kept.split_last().unwrap();
         assert!(full.windows(2).all(|pair| is_behind(&pair[0], &pair[1])));

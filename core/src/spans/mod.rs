@@ -196,7 +196,7 @@ impl Hub {
         turn.fx.facts.push(Fact::CallTraced(Arc::new(CallTrace {
             call_id: (&*self.call_id(kept.number)).into(),
             task: None,
-            request_id: Arc::clone(&kept.request_id),
+            request_id: (&*kept.request_id).into(),
             caller: Arc::clone(&kept.caller),
             capability: Arc::clone(&kept.capability),
             known: self.registry.names.get(&kept.capability).is_some(),

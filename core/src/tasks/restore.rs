@@ -36,7 +36,7 @@ impl Hub {
         let asking = Call { request_id: Some(&task.request_id), ..asking };
         let bytes = task.call.len();
         let note = Note::new(asking.policy.unwrap_or(Policy::LeastLoaded));
-        let index = self.open_call(turn, &asker, &asking, &task.capability, bytes, fingerprint, note);
+        let index = self.open_call(turn, asker, &asking, &task.capability, bytes, fingerprint, note);
         self.keep_asked(index, &asking, body);
         let Some(call) = self.calls.get_mut(index) else { return };
         call.listeners.clear();

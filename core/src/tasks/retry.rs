@@ -78,12 +78,12 @@ impl Hub {
         let note = Note::new(asking.policy.unwrap_or(Policy::LeastLoaded));
         let fingerprint = Fingerprint::from_bits(task.fingerprint);
         let bytes = task.call.len();
-        let call = self.open_call(turn, &asker, &asking, &task.capability, bytes, fingerprint, note);
+        let call = self.open_call(turn, asker, &asking, &task.capability, bytes, fingerprint, note);
         if let Some(call) = self.calls.get_mut(call) {
             // Nobody's CALL is open for it.
             call.listeners.clear();
         }
-        let origin = Origin { identity: asker.identity, retry_of: Some(task.id) };
+        let origin = Origin { identity: Arc::clone(&task.identity), retry_of: Some(task.id) };
         let message = (&task.call, body);
         let new = self.store_task_of(turn, call, &asking, message, fingerprint, callback, origin);
         let Some(new) = new else { return Ok(()) };
