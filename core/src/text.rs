@@ -14,8 +14,10 @@ const CALL_ID_MAX: usize = EPOCH_LEN + 1 + 16;
 /// The hub-wide id of a call: the hub's epoch and the call's number, in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
+    number: u64,
+    epoch: u32,
+    len: u8,
     text: [u8; CALL_ID_MAX],
-    len: usize,
 }
 
 impl CallId {
@@ -32,8 +34,25 @@ impl CallId {
         {
             (*head, *first, *second) = (eight(epoch), eight(high), eight(low));
         }
-        let len = usize::try_from(len).unwrap_or(16);
-        Self { text, len: EPOCH_LEN + 1 + len }
+        let len = EPOCH_LEN + 1 + usize::try_from(len).unwrap_or(16);
+        Self { number, epoch, len: u8::try_from(len).unwrap_or(u8::MAX), text }
+    }
+
+    /// Of the hub's life that it is of.
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Its place among the calls of that life.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The id that reads so; `None` where none does.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (epoch, number) = text.split_once('-')?;
+        let id = Self::new(u32::from_str_radix(epoch, 16).ok()?, u64::from_str_radix(number, 16).ok()?);
+        (*id == *text).then_some(id)
     }
 }
 
@@ -78,7 +97,7 @@ impl Deref for CallId {
     type Target = str;
 
     fn deref(&self) -> &str {
-        ascii(&self.text, self.len)
+        ascii(&self.text, self.len.into())
     }
 }
 
@@ -132,6 +151,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_no_call_id_reads_as_is_none() {
+        for text in
+            ["", "-", "7-1", "00000007", "00000007-", "00000007-01", "0000000A-1", "+0000007-1", "x-1"]
+        {
+            assert_eq!(CallId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn a_short_text_is_the_text_whatever_its_length() {
         for text in ["", "é", &"x".repeat(SHORT_LEN), &"ü".repeat(SHORT_LEN)] {
             assert_eq!(&*ShortText::from(text), text);
@@ -144,7 +172,9 @@ mod tests {
             [0, 1, 9, 10, 15, 16, 255, 256, 4_294_967_295, 4_294_967_296, 0x0123_4567_89ab_cdef, u64::MAX]
         {
             for epoch in [0, 0xf, 0x0012_34ab, u32::MAX] {
-                assert_eq!(&*CallId::new(epoch, number), format!("{epoch:08x}-{number:x}"));
+                let id = CallId::new(epoch, number);
+                assert_eq!(&*id, format!("{epoch:08x}-{number:x}"));
+                assert_eq!((CallId::parse(&id), id.epoch(), id.number()), (Some(id), epoch, number));
             }
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             let mut text = String::new();

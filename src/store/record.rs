@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use agent_reach_core::CallRecord;
+use agent_reach_core::{CallId, CallRecord};
 use agent_reach_protocol::codec::Writer;
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,17 @@ type Row = StoredRecord;
 
 /// A record as it stands in a block: what [`BlockWriter::add`] writes. Nearly all of a block are texts that it has already.
 #[derive(Debug, Deserialize)]
-struct ShortRow(String, String, Text, Option<Text>, Text, Text, Text, i64, i64, u32, Option<String>);
+struct ShortRow(Id, String, Text, Option<Text>, Text, Text, Text, i64, i64, u32, Option<String>);
+
+/// A call id in a block.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Id {
+    /// Of the hub's life that the one before is of, and so much later among its calls.
+    Later(i64),
+    /// In full.
+    Full(String),
+}
 
 /// A text in a block.
 #[derive(Debug, Deserialize)]
@@ -112,11 +122,26 @@ impl RecordBlock {
 /// What the records before say of the next.
 #[derive(Debug, Default)]
 struct Reading {
+    call_id: Option<CallId>,
     texts: Vec<String>,
     ended: u64,
 }
 
 impl Reading {
+    fn call_id(&mut self, id: Id) -> Option<String> {
+        match id {
+            Id::Later(by) => {
+                let before = self.call_id?;
+                self.call_id = Some(CallId::new(before.epoch(), before.number().wrapping_add_signed(by)));
+                self.call_id.map(|id| id.to_string())
+            }
+            Id::Full(text) => {
+                self.call_id = CallId::parse(&text);
+                Some(text)
+            }
+        }
+    }
+
     fn text(&mut self, text: Text) -> Option<String> {
         match text {
             Text::Again(place) => self.texts.get(place as usize).cloned(),
@@ -143,7 +168,7 @@ impl Reading {
         ) = row;
         self.ended = self.ended.checked_add_signed(since)?;
         Some(StoredRecord {
-            call_id,
+            call_id: self.call_id(call_id)?,
             request_id,
             // In the order in which they were written.
             caller: self.text(caller)?,
@@ -170,7 +195,8 @@ impl Reading {
 pub struct BlockWriter {
     first_ms: u64,
     last_ms: u64,
-    /// When the one before ended.
+    /// The id of the one before, and when that ended.
+    before: Option<CallId>,
     before_ms: u64,
     count: u32,
     out: Writer,
@@ -184,7 +210,10 @@ impl BlockWriter {
         let Record { call, mode, outcome } = record;
         let (out, texts) = (&mut self.out, &mut self.texts);
         out.array(11);
-        out.str(&call.call_id);
+        match self.before.filter(|before| before.epoch() == call.call_id.epoch()) {
+            Some(before) => out.int(call.call_id.number().wrapping_sub(before.number()).cast_signed()),
+            None => out.str(&call.call_id),
+        }
         out.str(&call.request_id);
         texts.name(out, &call.caller);
         match &call.target {
@@ -203,6 +232,7 @@ impl BlockWriter {
         }
         self.first_ms = if self.count == 0 { call.ended_ms } else { self.first_ms.min(call.ended_ms) };
         self.last_ms = self.last_ms.max(call.ended_ms);
+        self.before = Some(call.call_id);
         self.before_ms = call.ended_ms;
         self.count = count;
         true
@@ -294,8 +324,6 @@ impl Texts {
 
 #[cfg(test)]
 mod tests {
-    use agent_reach_core::CallId;
-
     use super::*;
 
     fn call(number: u64, target: Option<&Arc<str>>) -> CallRecord {
@@ -365,7 +393,21 @@ mod tests {
         let block = writer.take(Vec::new());
         assert_eq!(block.records().unwrap(), [read(&first, "completed"), read(&again, "completed")]);
         let names = "caller".len() + target.len() + "text.count".len() + "call".len() + "completed".len();
-        assert!(block.bytes.len() < 2 * (names + 50) - names, "{}", block.bytes.len());
+        assert!(block.bytes.len() < 2 * (names + 40) - names, "{}", block.bytes.len());
+    }
+
+    #[test]
+    fn call_ids_of_several_lives_of_a_hub_stand_in_one_block() {
+        let mut writer = BlockWriter::default();
+        let ids = [(7, 5), (7, 3), (8, u64::MAX), (8, 0), (8, 1 << 63), (7, 4)];
+        let calls =
+            ids.map(|(epoch, number)| CallRecord { call_id: CallId::new(epoch, number), ..call(1, None) });
+        for call in &calls {
+            assert!(writer.add(Record { call, mode: "call", outcome: "completed" }));
+        }
+        let read: Vec<String> =
+            writer.take(Vec::new()).records().unwrap().into_iter().map(|record| record.call_id).collect();
+        assert_eq!(read, calls.map(|call| call.call_id.to_string()));
     }
 
     #[test]

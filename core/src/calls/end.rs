@@ -206,28 +206,23 @@ impl Hub {
             Outcome::Failed(code) => self.counters.call_failed(code),
         }
         let times = self.note_times(turn.now, &call);
-        let record = self.record_of(turn.now, &call, target);
+        if let Some(span) = call.span.take() {
+            self.trace_end(turn, *span, &call, outcome);
+        }
+        let (mode, detached_from) = (call.mode, call.detached_from);
+        let listeners = std::mem::take(&mut call.listeners);
+        let (trace, record) = self.what_stays(turn.now, call, target);
         turn.fx.facts.push(Fact::CallEnded {
-            capability: Some(Arc::clone(&call.capability)),
-            mode: call.mode,
+            capability: Some(Arc::clone(&trace.capability)),
+            mode,
             outcome,
             accept_us: times.accept,
             process_us: times.process,
             total_us: times.total,
             record,
         });
-        if let Some(span) = call.span.take() {
-            self.trace_end(turn, *span, &call, outcome);
-        }
-        self.traces.push(Trace {
-            number: call.number,
-            request_id: (&*call.request_id).into(),
-            caller: call.caller,
-            capability: call.capability,
-            started: call.started,
-            log: call.log,
-        });
-        if let Some(from) = call.detached_from
+        self.traces.push(trace);
+        if let Some(from) = detached_from
             && let Some(agent) = self.registry.agents.get_mut(from)
         {
             agent.detached.retain(|other| *other != call_index);
@@ -235,7 +230,7 @@ impl Hub {
                 self.close_if_idle(turn, session);
             }
         }
-        for Listener { agent, id } in call.listeners {
+        for Listener { agent, id } in listeners {
             let Some(agent) = self.registry.agents.get_mut(agent) else { continue };
             agent.asked.remove(&id);
             agent.tasks = agent.tasks.saturating_sub(u32::from(is_task));
@@ -245,24 +240,44 @@ impl Hub {
         }
     }
 
-    /// What is written down of an ended call.
-    fn record_of(&self, now: Now, call: &Call, target: Option<&Arc<str>>) -> Option<CallRecord> {
+    /// What stays of an ended call: its trace, and what is written down of it.
+    fn what_stays(&self, now: Now, mut call: Call, target: Option<&Arc<str>>) -> (Trace, Option<CallRecord>) {
+        let trace = Trace {
+            number: call.number,
+            request_id: (&*call.request_id).into(),
+            caller: call.caller,
+            capability: call.capability,
+            started: call.started,
+            log: call.log,
+        };
+        if !self.settings.records {
+            return (trace, None);
+        }
         let task = call.task.as_deref();
-        let earlier = task.map_or(0, |task| task.earlier);
-        self.settings.records.then(|| CallRecord {
+        let attempts = call.attempts.len() + task.map_or(0, |task| task.earlier);
+        // Nearly always the same, which is handed on and not counted once more.
+        let last = call.attempts.pop().map(|tried| tried.target);
+        let target = match target {
+            Some(target) if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, target)) => {
+                Some(target.clone())
+            }
+            _ => last,
+        };
+        let record = CallRecord {
             call_id: self.call_id(call.number),
             task: task.map(|task| task.id),
-            request_id: Arc::clone(&call.request_id),
-            caller: Arc::clone(&call.caller),
-            target: target.or(call.attempts.last().map(|tried| &tried.target)).cloned(),
-            capability: Arc::clone(&call.capability),
+            request_id: call.request_id,
+            caller: Arc::clone(&trace.caller),
+            target,
+            capability: Arc::clone(&trace.capability),
             started_ms: task.map_or_else(|| self.unix(call.started), |task| task.created),
             ended_ms: self.unix(now),
-            attempts: u32::try_from(call.attempts.len() + earlier).unwrap_or(u32::MAX),
-            targets: if call.fan_out { call.log.targets().into() } else { Box::default() },
+            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+            targets: if call.fan_out { trace.log.targets().into() } else { Box::default() },
             trace: call.trace,
             by_hub: false,
-        })
+        };
+        (trace, Some(record))
     }
 
     /// Keeps the end for `keep_ms`, unless it is a failure that another try may mend: that frees the id. `whole`: with
