@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Entry, Memory, State};
 
-/// Which part of the bound becomes free once it is passed: of the default about as much as ten results take. The allocator
-/// keeps so many pieces at hand; hundreds it would sort in, and out again for the next.
+/// Which part of the bound becomes free once it is passed: of the default about as much as ten results take. Of those
+/// with a place of their own the allocator keeps so many at hand; hundreds it would sort in, and out again for the next.
 const ROOM_SHARE: usize = 16_384;
 /// How many entries leave at once at the most.
 const LEAVE_AT_ONCE: usize = 16;
